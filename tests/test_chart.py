@@ -198,7 +198,7 @@ def test_files_of_secrets_are_there(installations: list[Manifests]) -> None:
         assert set(mounts.values()) - {"data"} == volumes.keys()
 
 
-def test_what_the_drain_before_a_stop_says(rendered: dict[str, Any]) -> None:
+def test_the_drain_before_a_stop(rendered: dict[str, Any]) -> None:
     (nsqd,) = [one for name, _, one in daemons([rendered["everything"]]) if name == "nsqd"]
     timeout, seconds, penstock, *words = nsqd["lifecycle"]["preStop"]["exec"]["command"]
     assert (timeout, seconds, penstock) == ("timeout", "90", "penstock")

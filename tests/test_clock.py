@@ -95,7 +95,7 @@ def test_between_two_looks_at_the_system_it_goes_on_by_itself() -> None:
 
 
 @pytest.mark.parametrize("step_ns", [-SECOND // 2, -HOUR])
-def test_what_was_shown_between_two_looks_is_not_taken_back(step_ns: int) -> None:
+def test_time_never_goes_back_between_two_readings(step_ns: int) -> None:
     time = Time()
     time.elapsed_ns += FRESH_NS - 1
     before_ns = time.clock.wall_ns()
@@ -146,7 +146,7 @@ def test_parse(text: str, duration_ns: int) -> None:
 
 
 @each("text", ["", "5", "s", "1.5", "1 s", "1x", "s1", "--1s", ".s", "1_0s", "٣s", "300000000h"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
@@ -170,7 +170,7 @@ def test_format(duration_ns: int, text: str) -> None:
 
 
 @given(st.integers(-DURATION_NS_MAX, DURATION_NS_MAX))
-def test_what_is_written_is_read_back(duration_ns: int) -> None:
+def test_durations_round_trip(duration_ns: int) -> None:
     assert parse_duration(format_duration(duration_ns)) == duration_ns
 
 
@@ -223,7 +223,7 @@ def test_times(text: str, time_ns: int) -> None:
         "20261121", "1", "1795240800000.5", "1" * 20, "+2h", "-1", "1.",
     ],
 )  # fmt: skip
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no time, as 2026"):
         read_time(text, NOW_NS)
 

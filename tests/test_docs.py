@@ -66,7 +66,7 @@ def test_every_code_over_http_is_explained() -> None:
     assert codes - words("errors.md", "http.md") == set()
 
 
-def test_what_programs_in_the_documents_import_is_there() -> None:
+def test_imports_of_documented_programs_exist() -> None:
     imports = re.compile(r"^from (penstock[\w.]*) import ([\w, ]+)$", re.MULTILINE)
     gone = [
         f"{page.name}: {module}.{name}"

@@ -102,7 +102,7 @@ def test_every_verb_says_what_it_does_or_needs(cli: Environment) -> None:
          "failed to start nsqd - --auth-http-address needs the extra `auth`: install it with"),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_named(cli: Environment, words: tuple[str, ...], said: str) -> None:
+def test_a_missing_extra_is_named(cli: Environment, words: tuple[str, ...], said: str) -> None:
     told = cli.script(*words)
     assert told.returncode != 0
     assert said in told.stderr

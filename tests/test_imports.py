@@ -209,7 +209,7 @@ def test_a_console_script_reaches_every_module() -> None:
     assert left == set()
 
 
-def test_what_is_not_reached_is_seen() -> None:
+def test_unreachable_modules_are_found() -> None:
     imports = {
         "penstock": set[str](),
         "penstock.a": {"penstock.b.thing"},

@@ -37,7 +37,7 @@ def test_github_understands_it() -> None:
     uv("tool", "run", "check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(PATH))
 
 
-def test_what_it_calls_is_there() -> None:
+def test_files_that_it_calls_exist() -> None:
     for job in JOBS:
         assert lost_paths(shlex.split(commands(job), comments=True)) == [], job
     assert lost_paths(["deploy/gone.txt", "deploy/Dockerfile"]) == ["deploy/gone.txt"]

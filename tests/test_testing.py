@@ -9,7 +9,7 @@ from penstock.command.flags import UsageError
 from penstock.testing import TestBroker
 
 
-def test_what_is_published_is_seen_and_consumed() -> None:
+def test_published_messages_are_listed_and_consumed() -> None:
     with TestBroker() as broker, BlockingProducer(broker.address) as producer:
         assert broker.messages("orders") == []
         with BlockingConsumer("orders", "billing", broker.address) as consumer:

@@ -386,7 +386,7 @@ def vendored(names: list[str]) -> list[str]:
     return [name for name in names if foreign.search(name)]
 
 
-def test_what_the_selection_of_tests_names_is_there() -> None:
+def test_selected_tests_exist() -> None:
     """A name that is gone would select nothing, and nobody would notice."""
     gone = []
     for name in (*selection.LONG, *selection.NOT_LONG, *selection.FIRST):

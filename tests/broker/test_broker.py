@@ -15,7 +15,7 @@ from sim.disk import SimDisk
 from .world import Outcome, Start, World, bodies
 
 
-def test_a_disk_that_is_almost_full_takes_no_more_and_recovers(simulate: Start) -> None:
+def test_a_disk_that_is_almost_full_refuses_publishes_and_recovers(simulate: Start) -> None:
     world = simulate(disk_free_bytes_min=1000)
     consumer = world.consumer("news", "a")
     world.publish("news", b"1")
@@ -183,7 +183,7 @@ def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> Non
 # --- files that no promise hangs on: what fails is reported, and stops nothing ---
 
 
-def test_what_cannot_be_removed_does_not_stop_a_start(simulate: Any) -> None:
+def test_a_failed_removal_does_not_stop_a_start(simulate: Any) -> None:
     world = simulate()
     world.broker.topic("t").channel("ch")
     assert world.publish("t", b"a").stored

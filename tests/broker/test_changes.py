@@ -109,7 +109,7 @@ def test_a_topic_of_this_node_has_changed_when_the_function_returns(
     assert state(topic, channel) != before
 
 
-def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: World) -> None:
+def test_a_channel_of_this_node_is_deleted_at_once(own: World) -> None:
     topic, _ = topic_and_channel(own)
     answers = Outcome()
     changes.ask_for_channel(topic, "new", answers)
@@ -139,7 +139,9 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     assert answers.told == [refusal]
 
 
-def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster: Cluster) -> None:
+def test_topics_grow_and_are_deleted_locally_or_through_the_metadata(
+    own: World, cluster: Cluster
+) -> None:
     answers = Outcome()
     topic, _ = topic_and_channel(own)
     changes.grow_topic(own.broker, topic, 3, False, answers)

@@ -21,7 +21,7 @@ Again = Callable[[World], World]
 
 
 @both_ways
-def test_nothing_finished_comes_back(again: Again, world: World) -> None:
+def test_finished_messages_do_not_return(again: Again, world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", *(b"%d" % number for number in range(10)))
     got = consumer.take()
@@ -71,7 +71,7 @@ def test_ids_rise_over_restarts_even_when_the_clock_steps_back(again: Again, wor
     assert times == sorted(times)
 
 
-def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(world: World) -> None:
+def test_a_journal_ahead_of_the_log_loses_no_new_messages(world: World) -> None:
     """A power loss may keep the journal's last records and lose the log's last batches."""
     consumer = world.consumer("news", "a")
     world.publish("news", b"kept")
@@ -92,7 +92,7 @@ def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(worl
     assert sorted(bodies(world.consumer("news", "a").take())) == [b"new", b"new too"]
 
 
-def test_a_lost_journal_makes_all_that_is_stored_come_again(world: World) -> None:
+def test_a_lost_journal_redelivers_everything(world: World) -> None:
     consumer = world.consumer("news", "a")
     world.publish("news", b"1", b"2")
     consumer.finish(*consumer.take())
@@ -156,7 +156,7 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     assert world.broker.health == "OK"
 
 
-def test_a_stranger_in_the_topics_directory_is_left_alone(world: World) -> None:
+def test_unknown_files_in_the_topics_directory_are_left_alone(world: World) -> None:
     (world.path / "topics" / "lost+found").mkdir()
     world = world.restart()
     assert world.broker.topics == {}

@@ -39,7 +39,7 @@ def test_rows_are_sorted_and_filtered_as_nsq_does_it(world: World) -> None:
 # --- what was published in each hour ---
 
 
-def test_what_was_published_before_the_start_is_not_counted(world: World) -> None:
+def test_publishes_before_the_start_are_not_counted(world: World) -> None:
     world.publish("t", b"12345")
     world = world.restart()
     topic = world.broker.find_topic("t")
@@ -58,7 +58,7 @@ def age_s(world: World) -> float | None:
     return world.channel("t", "ch").oldest_age_s
 
 
-def test_it_grows_until_the_message_is_finished(world: World) -> None:
+def test_the_age_grows_until_the_message_is_finished(world: World) -> None:
     world.broker.topic("t").channel("ch")
     assert age_s(world) is None
     world.publish("t", b"one")
@@ -95,7 +95,7 @@ def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
     assert age_s(world) is None
 
 
-def test_what_is_not_due_has_no_age(world: World) -> None:
+def test_a_scheduled_message_has_no_age(world: World) -> None:
     world.broker.topic("t").channel("ch")
     for _ in range(3):
         world.publish("t", b"later", due_ns=world.clock.wall_ns() + 60 * SECOND)

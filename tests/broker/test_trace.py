@@ -55,7 +55,7 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
     assert again.broker.topics["orders"].leader().tail.committed_end == 5
 
 
-def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> None:
+def test_the_trace_topic_is_not_traced(start: Start) -> None:
     world = start(trace_rate=1.0)
     world.publish("orders", b"a")
     topic = world.broker.topics[TOPIC]
@@ -157,7 +157,7 @@ def test_changes_of_rates_and_starts_are_noted(world: World) -> None:
 
 
 @pytest.mark.parametrize("at_start", [True, False])
-def test_what_is_stepped_over_as_corrupt_is_in_the_trace(start: Start, at_start: bool) -> None:
+def test_skipped_corrupt_messages_are_traced(start: Start, at_start: bool) -> None:
     """As lost, which `skipped` is not, once, at its time: found at the start, or met while
     reading."""
     world = start(trace_rate=1.0)

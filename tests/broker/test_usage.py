@@ -9,7 +9,7 @@ from .world import Start
 SECOND = limits.SECOND
 
 
-def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unused_channel_is_removed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     world = start(idle_channel_delete_ns=10 * SECOND)
     used = world.consumer("t", "used")
@@ -27,9 +27,7 @@ def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptur
     assert not world.broker.topics["t"].channels
 
 
-def test_a_topic_without_publishes_and_consumers_goes(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unused_topic_is_removed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     world = start(idle_topic_delete_ns=10 * SECOND)
     for name in ("quiet", "published", "consumed"):
@@ -51,7 +49,7 @@ def test_a_topic_without_publishes_and_consumers_goes(
     assert not world.broker.topics
 
 
-def test_what_is_paused_stays(start: Start) -> None:
+def test_paused_topics_and_channels_stay(start: Start) -> None:
     world = start(
         idle_topic_delete_ns=10 * SECOND,
         idle_channel_delete_ns=10 * SECOND,

@@ -63,11 +63,11 @@ def one(**said: Any) -> Outgoing:
         (one(several=True, partition=3), b"MPUB t 3\n\0\0\0\x09\0\0\0\x01\0\0\0\x01b"),
     ],
 )  # fmt: skip
-def test_the_bytes_of_one(outgoing: Outgoing, sent: bytes) -> None:
+def test_the_bytes_of_a_publish(outgoing: Outgoing, sent: bytes) -> None:
     assert command(outgoing) == sent
 
 
-def test_the_bytes_of_several() -> None:
+def test_the_bytes_of_a_multi_publish() -> None:
     front = b'\0\x0b{"key":"k"}'
     assert command(Outgoing("t", [b"b", b"c"], several=True, key="k")) == (
         b"MPUB_EXT t\n\0\0\0\x28\0\0\0\x02\0\0\0\x0e%bb\0\0\0\x0e%bc" % (front, front)
@@ -87,7 +87,7 @@ def test_the_bytes_of_several() -> None:
         ({"key": "k" * 65_526}, "headers: 65536 is not valid: 65535 bytes of JSON at most"),
     ],
 )  # fmt: skip
-def test_what_is_refused_before_it_is_sent(to: dict[str, Any], said: str) -> None:
+def test_invalid_publishes_are_not_sent(to: dict[str, Any], said: str) -> None:
     for several in (False, True):
         with pytest.raises(ConfigError) as raised:
             command(one(several=several, **to))

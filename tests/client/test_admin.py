@@ -50,7 +50,7 @@ async def test_the_life_of_a_topic(broker: TestBroker) -> None:
             await admin.shape("life")
 
 
-async def test_what_waits_in_a_topic(broker: TestBroker) -> None:
+async def test_the_backlog_of_a_topic(broker: TestBroker) -> None:
     async with Admin(f"http://{broker.http_address}/") as admin:
         async with Producer(broker.address) as producer:
             await producer.mpub("waits", [b"one", b"two"])
@@ -124,7 +124,7 @@ async def test_no_answer() -> None:
             Admin(address)
 
 
-async def test_what_is_not_nsqd() -> None:
+async def test_servers_other_than_nsqd() -> None:
     async with Server(HANG_UP, answer("200 OK", b"<ok>")) as server, Admin(server.url) as admin:
         with pytest.raises(ConnectionLost):
             await admin.delete_topic("orders")

@@ -60,7 +60,7 @@ def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:
         found.fin()
 
 
-def test_what_was_fetched_and_not_taken_goes_back(daemon: Daemon, address: str, topic: str) -> None:
+def test_fetched_messages_are_requeued_at_the_end(daemon: Daemon, address: str, topic: str) -> None:
     with BlockingProducer(address) as producer:
         producer.mpub(topic, [b"%d" % n for n in range(100)])
     with BlockingConsumer(topic, "c", address, max_in_flight=100) as consumer:

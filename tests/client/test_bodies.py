@@ -50,7 +50,7 @@ def test_bodies(body: object, data: bytes) -> None:
 
 
 @each("body", [b"", "", None, bytearray(), object(), {1j: 2}, "\ud800"])
-def test_what_is_no_body(body: object) -> None:
+def test_invalid_bodies(body: object) -> None:
     with pytest.raises(ConfigError, match="body"):
         encode(body, to_json)
 

@@ -140,7 +140,7 @@ async def test_touching_ends_where_nsqd_would_not_listen() -> None:
             held.fin()
 
 
-async def test_others_have_a_turn_after_many_messages_that_were_there() -> None:
+async def test_other_tasks_run_while_a_backlog_is_consumed() -> None:
     count, turns = 2 * limits.CLIENT_TURNS_APART, 0
 
     async def another() -> None:
@@ -194,7 +194,7 @@ async def test_late_answers_are_counted_and_harmless() -> None:
         assert len(nsqd.peers) == 1
 
 
-async def test_stop_hands_out_what_is_here_and_ends() -> None:
+async def test_stop_hands_out_received_messages_and_ends() -> None:
     frames = [message(number, b"%d" % number) for number in range(10)]
     async with FakeNsqd(deliver(*frames)) as nsqd:
         async with Consumer("t", "c", nsqd.address) as consumer:
@@ -209,7 +209,7 @@ async def test_stop_hands_out_what_is_here_and_ends() -> None:
             await consumer.start()
 
 
-async def test_closing_waits_for_what_is_in_hand_but_not_for_ever() -> None:
+async def test_close_waits_for_running_handlers_but_not_forever() -> None:
     async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
         async with Consumer("t", "c", nsqd.address) as consumer:
             held = await anext(consumer)

@@ -84,7 +84,7 @@ async def test_nodes_come_and_go() -> None:
             await has(consumer, first.address, second.address)
 
 
-async def test_a_lookupd_that_fails_takes_nobody_away() -> None:
+async def test_a_failing_nsqlookupd_removes_no_node() -> None:
     async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
         lookupd.nodes = [nsqd.address]
         options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}

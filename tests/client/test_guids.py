@@ -77,7 +77,7 @@ def test_numbers_are_not_used_up_and_not_forgotten() -> None:
     assert destination.epoch == 2
 
 
-def test_a_given_epoch_is_all_there_is() -> None:
+def test_a_given_epoch_is_the_only_one() -> None:
     destination = Destination("t", Numbering(5, 7))
     destination.prepare(1, 1.0)
     destination.prepare(1, 2.0 + IDLE_S_MAX)

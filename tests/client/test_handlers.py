@@ -158,7 +158,7 @@ async def test_each_topic_has_its_handler() -> None:
     assert seen == {("first", "a", b"of a"), ("second", "b", b"of b")}
 
 
-async def test_what_is_given_up_counts_as_a_failure() -> None:
+async def test_a_dead_letter_counts_as_a_failure() -> None:
     options = {"max_attempts": 1, "backoff_failures": 2}
     frames = [message(1, b"one"), message(2, b"two")]
     _, consumer = await run(frames, fail, options)
@@ -225,6 +225,6 @@ async def test_a_cancelled_handler_gives_its_message_back() -> None:
         {"on_error": lambda _message, _error: None},
     ],
 )
-async def test_what_no_run_can_be_told(how: dict[str, Any]) -> None:
+async def test_invalid_arguments_of_run(how: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(how))):
         await run([message(1, b"one")], fail, {}, **how)

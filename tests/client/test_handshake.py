@@ -94,7 +94,7 @@ def test_any_split_gives_the_same(items: list[Frame | Made], cuts: list[int]) ->
     ],
 )
 @each("split", [1, 8, 100])
-def test_what_no_nsqd_sends_is_refused(head: bytes, split: int) -> None:
+def test_invalid_frames_are_refused(head: bytes, split: int) -> None:
     reader = FrameReader(make, frame_bytes_max=1024)
     parts = [head[start : start + split] for start in range(0, len(head), split)]
     with pytest.raises(FrameBroken):
@@ -164,7 +164,7 @@ def test_without_a_route_there_is_no_address(monkeypatch: pytest.MonkeyPatch) ->
         {"retry": True},
     ],
 )
-def test_what_is_refused_is_named(changes: dict[str, Any]) -> None:
+def test_invalid_options_are_named(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as raised:
         settle_options(ConsumerOptions(), changes)
     assert raised.value.name in changes

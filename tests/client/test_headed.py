@@ -70,12 +70,12 @@ async def test_a_message_says_where_it_comes_from(penstock_broker: TestBroker) -
 
 
 @each("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])
-def test_what_is_no_envelope(rest: bytes) -> None:
+def test_invalid_envelopes(rest: bytes) -> None:
     with pytest.raises(FrameBroken):
         split_envelope(rest)
 
 
 @each("rest", [b"", b"\x01x", b"\x04", b"\x04\x00", b"\x04\x00\x05{}"])
-def test_what_nsqd_does_not_send(rest: bytes) -> None:
+def test_invalid_header_sections(rest: bytes) -> None:
     with pytest.raises(FrameBroken):
         split_headers(rest)

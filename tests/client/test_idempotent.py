@@ -115,7 +115,7 @@ FENCED = Reply(409, b'{"message":"PRODUCER_FENCED","epoch":9}')
 TOO_BIG = Reply(413, b'{"message":"BODY_TOO_BIG"}')
 
 
-async def test_what_is_called_together_goes_out_together_and_in_order() -> None:
+async def test_concurrent_publishes_share_a_batch_in_order() -> None:
     async with FakeWeb() as web, IdempotentProducer(web.address, batch_count_max=3) as producer:
         one = [producer.pub("t", b"%d" % n) for n in range(4)]
         two = producer.dpub("t", b"later", 2)
@@ -152,7 +152,7 @@ def told(offset: int, id: int) -> Reply:
     return Reply(body=body)
 
 
-async def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
+async def test_a_traced_publish_returns_its_position() -> None:
     base_id = 0x18D06CF4F3001000
     script = (told(40, base_id), told(50, base_id), OK)
     async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
@@ -180,7 +180,7 @@ async def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
         assert web.stamps == [(0, 0), (0, 1), (0, 5)]
 
 
-async def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
+async def test_a_repeated_traced_publish_returns_no_position() -> None:
     again = REPEATED._replace(body=b'{"status":"OK","trace_id":"7"}')
     async with (
         FakeWeb.scripted(CUT, OK, again) as web,  # a plain OK is no answer to it
@@ -205,7 +205,7 @@ async def test_requests_at_a_time_are_bounded() -> None:
         assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
 
 
-async def test_silence_is_asked_again_and_ends_in_doubt() -> None:
+async def test_an_unanswered_publish_is_repeated_and_ends_unknown() -> None:
     async with FakeWeb(lambda _: SILENCE) as web:
         options = FAST | {"request_timeout_s": 0.2, "publish_timeout_s": 1.5}
         async with IdempotentProducer(web.address, **options) as producer:
@@ -225,7 +225,7 @@ async def test_silence_is_asked_again_and_ends_in_doubt() -> None:
             assert min(fresh)[0] > 0  # an epoch of their own
 
 
-async def test_who_waits_behind_a_doubt_was_not_sent() -> None:
+async def test_publishes_behind_an_unknown_outcome_were_not_sent() -> None:
     async with FakeWeb(lambda _: SILENCE) as web:
         async with IdempotentProducer(
             web.address, publish_timeout_s=1.0, stop_timeout_s=0, **FAST
@@ -247,7 +247,7 @@ async def test_who_waits_behind_a_doubt_was_not_sent() -> None:
         assert producer.pending_count == producer.pending_bytes == 0
 
 
-async def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
+async def test_a_given_epoch_stops_after_an_unknown_outcome() -> None:
     async with FakeWeb.scripted(CUT, Reply(400, b'{"message":"NO"}')) as web:
         async with IdempotentProducer(web.address, producer_id=5, **FAST) as producer:
             with pytest.raises(PublishUncertain) as raised:
@@ -261,7 +261,7 @@ async def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
         assert len(web.publishes) == 3
 
 
-async def test_refusals_are_no_end() -> None:
+async def test_a_refusal_does_not_end_the_producer() -> None:
     refusals = [Reply(400, b'{"message":"NO"}'), Reply(404, b"not JSON"), GAP, GAP, OK]
     async with FakeWeb.scripted(*refusals) as web:
         async with IdempotentProducer(web.address, **FAST) as producer:
@@ -276,7 +276,7 @@ async def test_refusals_are_no_end() -> None:
         assert web.stamps == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 0)]
 
 
-async def test_a_gap_behind_a_doubt_is_certain() -> None:
+async def test_a_gap_settles_an_unknown_outcome() -> None:
     """nsqd's log ends before our numbers, so the publish in doubt is not there."""
     web = FakeWeb.scripted(OK, CUT, GAP)
     async with web, IdempotentProducer(web.address, **FAST) as producer:
@@ -287,7 +287,7 @@ async def test_a_gap_behind_a_doubt_is_certain() -> None:
 
 
 @pytest.mark.parametrize("script", [[FENCED], [CUT, FENCED]])
-async def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
+async def test_a_fenced_producer_sends_nothing_more(script: list[Reply]) -> None:
     epochs = iter([3])
     async with (
         FakeWeb.scripted(*script) as web,
@@ -303,7 +303,7 @@ async def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
         assert web.stamps == [(3, 0)] * len(script)
 
 
-async def test_an_id_and_epoch_that_were_used_are_no_silent_loss() -> None:
+async def test_a_reused_id_and_epoch_lose_nothing_silently() -> None:
     """nsqd takes the first publish for a repeat of that of another producer."""
     async with FakeWeb.scripted(REPEATED) as web, IdempotentProducer(web.address) as producer:
         with pytest.raises(PublishRefused) as raised:
@@ -327,7 +327,7 @@ async def test_too_large_together_is_tried_one_by_one() -> None:
 # --- several nsqds ---
 
 
-async def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
+async def test_the_producer_changes_nodes_only_without_unknown_outcomes() -> None:
     first, second = FakeWeb.scripted(OK, CUT, CUT, OK, DRAINING), FakeWeb()
     async with first, second:
         addresses = [first.address, f"http://{second.address}/"]
@@ -341,7 +341,7 @@ async def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
         assert second.stamps == [(0, 0), (0, 1)]
 
 
-async def test_in_a_cluster_another_node_settles_a_doubt() -> None:
+async def test_another_node_of_a_cluster_settles_an_unknown_outcome() -> None:
     """They know the producer's numbers together; a node by itself knows none of them."""
     known = Reply(body=b'{"topics":{},"cluster":{"name":"one","uuid":"7"}}')
     first, other, alone = FakeWeb.scripted(OK, CUT, DRAINING), FakeWeb.scripted(REPEATED), FakeWeb()
@@ -357,7 +357,7 @@ async def test_in_a_cluster_another_node_settles_a_doubt() -> None:
         assert alone.publishes == []
 
 
-async def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
+async def test_an_unknown_outcome_stays_unknown_after_a_refusal() -> None:
     first, second = FakeWeb(lambda _: CUT), FakeWeb()
     async with first, second:
         options = FAST | {"publish_timeout_s": 1.0}
@@ -396,7 +396,7 @@ async def test_lookupds_name_the_http_side() -> None:
 # --- what the caller got wrong ---
 
 
-async def test_wrong_use_is_told_at_once() -> None:
+async def test_wrong_use_fails_at_once() -> None:
     for arguments in (
         {"addresses": ""},
         {"addresses": "a/b"},
@@ -433,7 +433,7 @@ async def test_wrong_use_is_told_at_once() -> None:
             await producer.start()
 
 
-async def test_nobody_there() -> None:
+async def test_no_server() -> None:
     async with FakeWeb() as web:
         address = web.address
     with pytest.raises(ConnectFailed):

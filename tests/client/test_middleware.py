@@ -90,7 +90,7 @@ async def test_around_every_publish(kind: Any) -> None:
         ]  # fmt: skip
 
 
-async def test_what_middleware_says_goes_out_or_is_refused() -> None:
+async def test_changes_by_middleware_are_sent_or_refused() -> None:
     async with FakeNsqd() as nsqd, Producer(nsqd.address, middleware=[tagged]) as producer:
         await producer.pub("t", b"one", key="k")
         with pytest.raises(ConfigError, match="a publish with a delay, or"):

@@ -30,7 +30,7 @@ def published(nsqd: FakeNsqd) -> list[bytes]:
     return [body for peer in nsqd.peers for line, body in peer.said if line.startswith(b"PUB")]
 
 
-async def test_with_retry_it_goes_to_the_next_address_in_order() -> None:
+async def test_retries_go_to_the_next_address_in_order() -> None:
     first = FakeNsqd(hang_up_at(b"2"))
     async with first, FakeNsqd() as second, asyncio.timeout(40):
         async with Producer([first.address, second.address], retry=True) as producer:
@@ -66,7 +66,7 @@ async def test_a_refusal_that_passes_is_tried_again() -> None:
     assert published(nsqd) == [b"body"] * 3
 
 
-async def test_what_an_nsqd_refuses_that_stops_goes_to_the_next() -> None:
+async def test_publishes_refused_by_a_stopping_nsqd_go_to_the_next() -> None:
     """It stores nothing of what was behind, either."""
     first = FakeNsqd(refuse(b"E_PUB_FAILED PUB failed exiting", 1))
     async with (
@@ -87,7 +87,7 @@ async def test_an_outcome_that_is_not_known_is_an_error_of_its_own() -> None:
             await producer.pub("t", b"body")
 
 
-async def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
+async def test_a_traced_publish_returns_its_position() -> None:
     """Between others, which are answered by a plain OK."""
 
     def answer(peer: Peer, line: bytes, body: bytes) -> None:
@@ -119,7 +119,7 @@ async def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
         assert split_many(said[3][1], 100) == [((1 << 64) - 1, b"e")]
 
 
-async def test_trace_ids_that_are_none() -> None:
+async def test_invalid_trace_ids() -> None:
     async with FakeNsqd() as nsqd, asyncio.timeout(40), Producer(nsqd.address) as producer:
         for wrong in (0, -1, 1 << 64):
             with pytest.raises(ConfigError, match=r"trace_id.*1 to 18446744073709551615"):
@@ -206,7 +206,7 @@ async def test_every_address_is_tried() -> None:
             await Producer([gone.address]).start()
 
 
-async def test_pub_many_stops_at_the_first_error_and_leaves_none_unheard(
+async def test_pub_many_stops_at_the_first_error_and_awaits_all_answers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gc.collect()  # what other tests have left

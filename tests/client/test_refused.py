@@ -38,7 +38,7 @@ class Strict:
 
 
 @each("code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"])
-async def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
+async def test_publishes_behind_a_refused_one_are_sent_again(code: bytes) -> None:
     """nsqd has not read it, so it cannot be stored twice."""
     strict = Strict(code + b" PUB something")
     nsqd = FakeNsqd(strict)
@@ -59,7 +59,7 @@ async def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> N
 
 
 @pytest.mark.parametrize("code", [b"E_PUB_FAILED", b"E_SOMETHING_NEW"])
-async def test_where_nsqd_may_have_read_on_what_is_behind_is_in_doubt(code: bytes) -> None:
+async def test_publishes_that_nsqd_may_have_read_have_an_unknown_outcome(code: bytes) -> None:
     """Our nsqd reads on while a batch is written, and other servers may have rules of their own."""
     strict = Strict(code + b" PUB failed: no space left")
     nsqd = FakeNsqd(strict)
@@ -75,7 +75,7 @@ async def test_where_nsqd_may_have_read_on_what_is_behind_is_in_doubt(code: byte
     assert strict.stored == [b"1", b"3"]
 
 
-async def test_what_was_not_sent_when_the_connection_ended_waits_for_the_next() -> None:
+async def test_unsent_publishes_wait_for_the_next_connection() -> None:
     def confused(peer: Peer, line: bytes, body: bytes) -> None:
         """Answers the first publish twice."""
         peer.send(ok() * (2 if body == b"first" else 1))
@@ -87,7 +87,7 @@ async def test_what_was_not_sent_when_the_connection_ended_waits_for_the_next() 
         assert len(nsqd.peers) == 2
 
 
-async def test_a_publish_in_doubt_says_so_when_its_time_is_over() -> None:
+async def test_an_unknown_outcome_is_reported_at_the_timeout() -> None:
     """It was sent on the connection before, and waits for one on which to be sent again."""
 
     def end_at_once(peer: Peer, line: bytes, body: bytes) -> None:
@@ -151,7 +151,7 @@ async def test_every_form_of_connection(
         assert publishing.said[3:] == [(b"PUB t", b"%d" % n) for n in range(100)]
 
 
-async def test_what_is_said_in_identify() -> None:
+async def test_options_sent_with_identify() -> None:
     async with FakeNsqd() as nsqd:
         options: dict[str, Any] = {
             "heartbeat_s": 5,
@@ -203,7 +203,7 @@ async def test_heartbeats_are_answered() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"), [({"tls": True}, "does not offer it"), ({}, "requires AUTH")]
 )
-async def test_what_we_cannot_live_with(options: dict[str, Any], reason: str) -> None:
+async def test_options_that_nsqd_does_not_grant(options: dict[str, Any], reason: str) -> None:
     async with FakeNsqd(auth_required=True) as nsqd:
         with pytest.raises(ConnectFailed, match=reason):
             await Producer(nsqd.address, **options).start()

@@ -45,7 +45,7 @@ def test_an_idle_turn_passes_on_and_a_busy_one_later() -> None:
     assert share(found, 1, 30, TURNS) == [0, 1, 0]
 
 
-def test_what_is_still_in_flight_counts() -> None:
+def test_messages_in_flight_count_towards_the_share() -> None:
     found = states(3)
     apply(found, share(found, 1, 0, TURNS), 0)
     found[0].in_flight = 1
@@ -55,7 +55,7 @@ def test_what_is_still_in_flight_counts() -> None:
 
 
 @each("seed", seeds(6, 40))
-def test_everybody_gets_turns(seed: int) -> None:
+def test_every_connection_gets_turns(seed: int) -> None:
     """Within an hour nobody waits longer than all others hold, and the bound is kept."""
     dice = random.Random(seed)
     count = dice.randint(2, 8)
@@ -109,7 +109,7 @@ def test_up_and_down() -> None:
         ("ab......cab", 1),
     ],
 )
-def test_it_begins_when_most_messages_fail(outcomes: str, pauses: int) -> None:
+def test_backoff_begins_when_most_messages_fail(outcomes: str, pauses: int) -> None:
     """A letter is a message that fails, a dot one that is finished."""
     backoff = Backoff(1.0, 10.0, failures=3)
     finished = 0

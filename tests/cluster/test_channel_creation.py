@@ -82,7 +82,7 @@ def made(transaction: Transaction | None) -> tuple[Channel, ChannelNumbers]:
     return CHANNEL.decode("c", channel.value), CHANNEL_NUMBERS.decode("n", numbers.value)
 
 
-def test_the_whole_way() -> None:
+def test_a_creation_from_request_to_answer() -> None:
     world = World()
     transaction = world.make()
     assert made(transaction) == (document(9, 1), ChannelNumbers(9, 1))
@@ -106,7 +106,7 @@ def test_the_whole_way() -> None:
     assert (world.transactions, len(world.requests)) == ([], 3)
 
 
-def test_after_five_seconds_it_goes_on_and_names_the_rest() -> None:
+def test_a_creation_answers_after_five_seconds_and_names_the_missing_nodes() -> None:
     world = World(partitions=3)
     world.show(document(9, 1), 28, seen=29)
     assert world.make() is None  # the view has it
@@ -119,7 +119,7 @@ def test_after_five_seconds_it_goes_on_and_names_the_rest() -> None:
     assert error.partitions == (0, 2)
 
 
-def test_a_topic_that_is_gone() -> None:
+def test_a_deleted_topic() -> None:
     world = World()
     world.make()
     world.settle(Outcome.REFUSED)

@@ -96,14 +96,14 @@ def acting(now: Situation) -> tuple[Controller, int]:
 
 
 class TestOffice:
-    def test_it_does_nothing_before_it_has_settled(self) -> None:
+    def test_a_new_controller_waits_before_it_acts(self) -> None:
         controller = Controller(77)
         gone = situation({1: node(1), 2: node(2)}, CALM)
         for now_ns in range(0, CONTROLLER_SETTLE_NS, SECOND):
             controller.tick(gone, now_ns)
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
-    def test_its_transactions_compare_when_the_key_was_made(self) -> None:
+    def test_transactions_compare_the_creation_of_the_controllers_key(self) -> None:
         change = PartitionChange(T0, CALM[T0], CALM[T0].record)
         transaction = transaction_of(Propose(9, (change,)))
         assert CreatedIs(keys.CONTROLLER, 9) in transaction.compares
@@ -130,12 +130,12 @@ class TestElections:
         (change,) = self.elect(gone)
         assert change.record == elected(CALM[T0].record, LeaderId(2, 12, 102), (member(1),))
 
-    def test_one_that_answers_is_not_missing(self) -> None:
+    def test_a_node_that_answers_is_not_missing(self) -> None:
         """Its key has gone with the coordinator's trouble."""
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM, reachable={1})
         assert self.elect(gone) == []
 
-    def test_who_may_not_lead_is_passed_over(self) -> None:
+    def test_an_ineligible_replica_is_not_elected(self) -> None:
         suspect = node(2, generation=2, memory_lost_generation=2)
         nodes = {1: node(1, incarnation=None), 2: suspect, 3: node(3)}
         one = seen(record(None, (1, 2, 3), (1, 2, 3)), waits=False)
@@ -143,7 +143,7 @@ class TestElections:
         assert change.record is not None
         assert change.record.leader == LeaderId(3, 13, 103)
 
-    def test_what_was_asked_a_moment_ago_is_not_asked_again(self) -> None:
+    def test_a_recent_proposal_is_not_repeated(self) -> None:
         controller, now_ns = acting(situation(NODES, CALM))
         gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
         counts = []
@@ -169,7 +169,7 @@ class TestReplacing:
         (change,) = self.lose({3}, 4)
         assert change.move == PartitionMove(T0, (1, 2, 3), (1, 2, 4), 2, 2)
 
-    def test_not_while_more_than_a_fifth_is_missing(self) -> None:
+    def test_no_replacement_while_more_than_a_fifth_is_missing(self) -> None:
         assert self.lose({3, 4}, 9) == []
         assert len(self.lose({3, 4}, 10)) == 1
 
@@ -348,6 +348,6 @@ def test_a_controller_that_was_replaced_changes_nothing() -> None:
     assert sum(play(seed).late for seed in seeds(20, 400)) > 2  # else nothing was shown
 
 
-def test_after_all_failures_everything_is_where_it_should_be() -> None:
+def test_the_placement_recovers_from_all_failures() -> None:
     for seed in range(8):
         play(seed).calm()

@@ -130,7 +130,7 @@ class World:
 HISTORIES = 6
 
 
-def test_what_rots_is_delivered_and_repaired() -> None:
+def test_corrupt_messages_are_repaired_and_delivered() -> None:
     worlds = [World(seed) for seed in range(HISTORIES)]
     for world in worlds:
         world.play()
@@ -209,7 +209,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_who_is_in_leadership_has_seen_what_was_written_before() -> None:
+def test_a_leader_has_read_all_earlier_metadata() -> None:
     for seed in range(HISTORIES_SLOW_VIEW):
         world = SlowView(seed)
         world.play()

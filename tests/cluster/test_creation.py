@@ -118,7 +118,7 @@ def test_a_topic_has_its_replicas_on_different_nodes(desk: Desk) -> None:
     assert len(set(first)) == 2  # leaders are spread
 
 
-def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other(desk: Desk) -> None:
+def test_a_restarted_node_is_not_mistaken_for_its_earlier_incarnation(desk: Desk) -> None:
     transaction = creation(desk.view, ORDERS, NODES, desk.new_replica)
     desk.member(1, generation=99)
     assert desk.do(transaction).outcome is Outcome.REFUSED
@@ -199,12 +199,12 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too(desk: Desk) -> None
         (lambda desk: growth(desk.view, "none", 2, NODES, desk.new_replica), "no topic none"),
     ],
 )
-def test_what_is_refused(call: Callable[[Desk], object], reason: str) -> None:
+def test_refused_changes(call: Callable[[Desk], object], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         call(Desk())
 
 
-def test_what_exists_is_not_made_again_nor_grown_too_far(desk: Desk) -> None:
+def test_an_existing_topic_is_not_recreated_nor_grown_beyond_the_limit(desk: Desk) -> None:
     desk.make()
     with pytest.raises(Refused, match="topic orders exists"):
         desk.make()
@@ -216,7 +216,7 @@ def test_what_exists_is_not_made_again_nor_grown_too_far(desk: Desk) -> None:
     assert unconfirmed(desk.view, "orders") == []
 
 
-def test_random_lives_of_a_topic_never_go_back() -> None:
+def test_epochs_of_a_topic_never_go_back() -> None:
     """Makers, growth and deletions with views of different age: the view refuses nothing."""
     dice = random.Random(7)
     desk = Desk()

@@ -94,7 +94,7 @@ def make_on(cluster: JoinedCluster, node: int, name: str) -> None:
     cluster.until(lambda: cluster.leader(name) is cluster.nodes[node])
 
 
-def test_no_partition_of_it_needs_to_be_here(cluster: JoinedCluster) -> None:
+def test_the_dead_letter_topic_needs_no_local_partition(cluster: JoinedCluster) -> None:
     make_on(cluster, 0, "small")
     cluster.make_channel("small", "only", max_attempts=1, dead_letter_topic="elsewhere")
     make_on(cluster, 1, "elsewhere")
@@ -125,9 +125,7 @@ def test_while_their_leader_cannot_be_reached_they_wait_and_nothing_is_lost(
     assert "dead-letter" not in here.broker.health
 
 
-def test_an_answer_that_is_lost_may_bring_a_second_letter_and_never_none(
-    cluster: JoinedCluster,
-) -> None:
+def test_a_lost_answer_duplicates_a_dead_letter_and_never_loses_one(cluster: JoinedCluster) -> None:
     _, other = with_another_leader(cluster)
     give_up(cluster, b"second")
     cluster.kill(other, power=True)
@@ -136,7 +134,7 @@ def test_an_answer_that_is_lost_may_bring_a_second_letter_and_never_none(
     assert letters(cluster).count(b"first") == 1
 
 
-def test_a_redrive_where_no_letters_are_led_is_refused_each_time(cluster: JoinedCluster) -> None:
+def test_a_redrive_without_local_dead_letters_is_refused(cluster: JoinedCluster) -> None:
     give_up(cluster, b"one")
     arrive(cluster, b"one")
     other = cluster.nodes[(cluster.led_by(DEAD).number + 1) % 3].broker
@@ -253,9 +251,7 @@ def test_a_partition_without_a_leader_is_named(world: JoinedCluster) -> None:
     assert "alone" in leader.broker.topics["orders"].channels
 
 
-def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
-    world: JoinedCluster,
-) -> None:
+def test_a_recreated_channel_is_younger_than_added_partitions(world: JoinedCluster) -> None:
     """Its key is older than the partition."""
     make(world, world.nodes[0], "stays")
     make(world, world.nodes[0], "goes")
@@ -268,7 +264,7 @@ def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
     assert received(world, "stays", 2) == [b"new", b"old"]
 
 
-def test_what_is_not_there_is_not_found(world: JoinedCluster) -> None:
+def test_unknown_topics_and_channels_are_not_found(world: JoinedCluster) -> None:
     for channel, deletes, topic in (("c", False, "nothing"), ("c", True, "nothing"),
                                     ("nothing", True, "orders")):  # fmt: skip
         assert isinstance(Asked(world.nodes[0], channel, deletes, topic).error, NotFound)

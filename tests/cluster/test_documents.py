@@ -102,7 +102,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
 
 
 @each(("key", "form", "document"), SAMPLES)
-def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
+def test_documents_round_trip(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
 
 
@@ -157,7 +157,7 @@ MEMBER = {"node": 1, "replica": "0000000000000003", "generation": 9}
         (b" " * (DOCUMENT_BYTES_MAX + 1), f"at most {DOCUMENT_BYTES_MAX} bytes are read"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_by_name(data: bytes, text: str) -> None:
+def test_a_broken_document_is_refused_with_the_rule(data: bytes, text: str) -> None:
     with pytest.raises(DocumentBroken) as caught:
         decode(ORDERS, data)
     assert str(caught.value).startswith(ORDERS + ": ")
@@ -173,7 +173,7 @@ def test_a_setting_is_simple(value: object) -> None:
         decode("channels/a/b", data)
 
 
-def test_whatever_comes_is_read_or_refused() -> None:
+def test_random_bytes_are_read_or_refused() -> None:
     """Documents with bytes that were changed, removed or doubled: no other error, and what is read
     is written as something that is read to the same."""
     dice = random.Random(20261122)
@@ -208,7 +208,7 @@ def test_whatever_comes_is_read_or_refused() -> None:
 
 
 @pytest.mark.parametrize("key", ["channels/a", "channels//b", "channels/a/", "channels/a/b/c"])
-def test_so_has_a_channel(key: str) -> None:
+def test_a_channel_setting_is_simple(key: str) -> None:
     with pytest.raises(ValueError, match=key):
         keys.channel_of(key)
 
@@ -245,7 +245,7 @@ class Desk:
         return len(sent)
 
 
-def test_a_turn_is_few_transactions() -> None:
+def test_changes_of_a_turn_share_transactions() -> None:
     desk = Desk()
     for number in range(2 * TRANSACTION_KEYS_MAX + 1):
         desk.propose(f"p/{number}", RevisionIs(f"p/{number}", 0))
@@ -255,7 +255,7 @@ def test_a_turn_is_few_transactions() -> None:
     assert len(desk.store.entries) == 2 * TRANSACTION_KEYS_MAX + 1
 
 
-def test_one_that_is_refused_holds_up_no_other() -> None:
+def test_a_refused_change_does_not_delay_others() -> None:
     desk = Desk()
     for name in ("a", "b", "c"):
         desk.propose(name, RevisionIs(name, 9 if name == "b" else 0))
@@ -267,7 +267,7 @@ def test_one_that_is_refused_holds_up_no_other() -> None:
     assert desk.outcomes == {"a": Outcome.DONE, "b": Outcome.REFUSED, "c": Outcome.DONE}
 
 
-def test_an_answer_that_never_came_leaves_each_in_doubt() -> None:
+def test_a_missing_answer_leaves_each_outcome_unknown() -> None:
     desk = Desk()
     desk.propose("a")
     desk.propose("b")
@@ -290,7 +290,7 @@ def test_two_changes_of_a_key_follow_one_another() -> None:
     assert outcomes == [Outcome.DONE, Outcome.REFUSED]
 
 
-def test_what_fits_into_none_is_an_error() -> None:
+def test_a_change_larger_than_a_transaction_is_an_error() -> None:
     desk = Desk()
     desk.propose("a", *(Exists(str(n)) for n in range(TRANSACTION_COMPARES_MAX + 1)))
     with pytest.raises(TransactionTooLarge, match="121 comparisons; at most 120"):
@@ -334,12 +334,12 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         Corrupt((ORDERS_MESSAGES, PartitionName("t", 0)), (ORDERS_MESSAGES,)),
     ],
 )
-def test_there_and_back(message: Message) -> None:
+def test_forms_round_trip(message: Message) -> None:
     assert decode_message(4, encode_message(message)) == message
 
 
 @given(st.binary(max_size=200))
-def test_what_a_stranger_sends(data: bytes) -> None:
+def test_random_messages_are_read_or_refused(data: bytes) -> None:
     try:
         message = decode_message(4, data)
     except FrameBroken:
@@ -365,6 +365,6 @@ def test_what_a_stranger_sends(data: bytes) -> None:
         {"1": 2},
     ],
 )
-def test_what_is_no_message(form: object) -> None:
+def test_invalid_messages(form: object) -> None:
     with pytest.raises(FrameBroken, match="a message of"):
         decode_message(4, msgspec.msgpack.encode(form))

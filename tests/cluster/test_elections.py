@@ -106,7 +106,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead(desk: Desk) -> None:
+def test_the_preferred_replica_stands_at_once_without_dead_members(desk: Desk) -> None:
     desk.lose(1)
     assert desk.asked(0) == PartitionRecord(7, 6, LeaderId(2, 21, 102), (B, C), 2, (1, 2, 3))
 
@@ -119,7 +119,7 @@ def test_a_new_partition_waits_longer_for_the_preferred_node(desk: Desk) -> None
     assert desk.asked(FIRST_ELECTION_STEP_NS) is not None
 
 
-def test_a_new_partition_does_not_wait_for_a_node_that_is_about_to_stop(desk: Desk) -> None:
+def test_a_new_partition_does_not_wait_for_a_stopping_node(desk: Desk) -> None:
     desk.elections.leavers.add(1)
     desk.revision = 2
     desk.set_record(VACANT)
@@ -140,7 +140,7 @@ def test_the_set_does_not_fall_below_its_minimum(desk: Desk) -> None:
     assert B in record.members
 
 
-def test_the_last_member_waits_for_nobody(desk: Desk) -> None:
+def test_the_last_member_stands_at_once(desk: Desk) -> None:
     """The others are gone, or refuse connections: none of them would do better."""
     desk.failure_detector.unlinked(3)
     for witness in (1, 2):
@@ -149,14 +149,14 @@ def test_the_last_member_waits_for_nobody(desk: Desk) -> None:
     assert desk.asked(0) is not None
 
 
-def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
+def test_a_restarted_leader_may_stand_again() -> None:
     desk = Desk(own=1, record=LED_BY_A._replace(leader=LeaderId(1, 10, 101)))
     record = desk.asked(0)
     assert record is not None
     assert record.leader == LeaderId(1, 11, 101)
 
 
-def test_but_not_one_that_cannot_be_heard(desk: Desk) -> None:
+def test_an_unreachable_restarted_leader_may_not_stand(desk: Desk) -> None:
     desk.failure_detector.unlinked(1)
     desk.elections.node_changed(1)
     assert desk.asked(10 * LEADERSHIP_TAKEN_NS) is None
@@ -167,14 +167,14 @@ def test_but_not_one_that_cannot_be_heard(desk: Desk) -> None:
     assert desk.asked(20 * LEADERSHIP_TAKEN_NS) is None
 
 
-def test_a_leader_that_says_it_has_left_is_replaced(desk: Desk) -> None:
+def test_a_leader_that_resigns_is_replaced(desk: Desk) -> None:
     desk.elections.leadership_ended(NAME, 4)
     assert desk.asked(0) is None
     desk.elections.leadership_ended(NAME, 5)
     assert desk.asked(0) is not None
 
 
-def test_refusals_elect_and_take_the_key_of_the_refusing_node(desk: Desk) -> None:
+def test_refused_connections_elect_and_remove_the_key_of_the_node(desk: Desk) -> None:
     desk.failure_detector.unlinked(1)
     desk.failure_detector.refused(3, 1, 11, 0)
     desk.failure_detector.refused(2, 1, 11, 0)
@@ -185,7 +185,7 @@ def test_refusals_elect_and_take_the_key_of_the_refusing_node(desk: Desk) -> Non
     assert CreatedIs("nodes/1", 4) in proposal.compares
 
 
-def test_who_may_not_lead_does_not_ask() -> None:
+def test_an_ineligible_replica_does_not_stand() -> None:
     for local in (
         Local(102, True, True, EXTENT, False),  # it is stopped
         Local(999, False, True, EXTENT, False),  # another replica than the member
@@ -196,7 +196,7 @@ def test_who_may_not_lead_does_not_ask() -> None:
         assert desk.asked(10 * SETTLED_NS) is None
 
 
-def test_after_an_answer_that_never_came_it_waits_and_asks_again() -> None:
+def test_an_election_with_an_unknown_outcome_is_repeated() -> None:
     desk = Desk(record=VACANT)
     assert desk.asked(ELECTION_STEP_NS) is not None
     desk.settle(Outcome.UNKNOWN)
@@ -227,7 +227,7 @@ def report(member: Member, end: int) -> MemberReport:
     return MemberReport(member, 2, Extent(0, end, ((5, 0),)))
 
 
-def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
+def test_candidates_exchange_extents_and_the_longest_log_stands() -> None:
     desk = suspects(2)
     assert desk.asked(ELECTION_STEP_NS) is None
     sent = [one for one in desk.sent() if isinstance(one, SendReport)]

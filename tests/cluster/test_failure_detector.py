@@ -26,7 +26,7 @@ def alive(view: View, number: int, incarnation: int) -> None:
     view.nodes[number] = Versioned(NodeDocument(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
 
-def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
+def test_a_missing_key_is_no_failure_while_the_link_lives() -> None:
     failure_detector = FailureDetector(1, View())
     failure_detector.followed(0)
     failure_detector.linked(2, 20)
@@ -50,7 +50,7 @@ def test_a_node_that_stays_without_a_key_is_cut_off_from_the_coordinator() -> No
     assert failure_detector.why_gone(2, 20, late_ns + SETTLED_NS + KEYLESS_NS) == ""
 
 
-def test_a_link_that_broke_says_nothing_while_the_key_is_there() -> None:
+def test_a_broken_link_is_no_failure_while_the_key_is_there() -> None:
     failure_detector = FailureDetector(1, View())
     alive(failure_detector.view, 2, 20)
     failure_detector.followed(0)
@@ -76,7 +76,7 @@ def test_witnesses_of_different_times_do_not_count_together() -> None:
     assert failure_detector.why_gone(2, 20, REFUSAL_NS + 1) == ""
 
 
-def test_refusals_of_a_life_count_once_in_a_while() -> None:
+def test_refusals_of_an_incarnation_count_once_in_a_while() -> None:
     failure_detector = FailureDetector(1, View())
     alive(failure_detector.view, 2, 20)
 
@@ -164,7 +164,7 @@ RECORD = PartitionRecord(7, 5, LeaderId(1, 11, 101), MEMBERS, 2, (1, 3, 2))
         (ORDERS, {3: (ORDERS,), 2: (OTHER, ORDERS)}, (2, 3), None),
     ],
 )
-def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches(
+def test_a_corrupt_leader_gives_way_to_an_intact_member(
     here: PartitionName,
     reported: dict[int, tuple[PartitionName, ...]],
     reached: tuple[int, ...],
@@ -178,7 +178,7 @@ def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches(
     assert corrupt_replicas.should_wait(ORDERS, RECORD, reached) == (successor is not None)
 
 
-def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
+def test_no_leadership_is_given_to_a_corrupt_replica() -> None:
     corrupt_replicas = CorruptReplicas(own=1)
     corrupt_replicas.reported(3, (ORDERS,))
     assert not corrupt_replicas.may_be_given(ORDERS, 3)

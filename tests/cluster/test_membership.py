@@ -80,7 +80,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_who_does_not_acknowledge_in_time_is_dropped(desk: Desk) -> None:
+def test_a_late_follower_is_dropped(desk: Desk) -> None:
     desk.write()
     desk.acknowledge(B)
     desk.pass_to(LATE_NS - 1)
@@ -90,7 +90,7 @@ def test_who_does_not_acknowledge_in_time_is_dropped(desk: Desk) -> None:
     assert desk.members.readmission.held_off == {3}
 
 
-def test_whose_link_broke_is_dropped_though_nothing_is_written(desk: Desk) -> None:
+def test_a_follower_without_a_link_is_dropped_though_nothing_is_written(desk: Desk) -> None:
     desk.members.unlinked(2, 0)
     desk.machine.unlinked(2)
     desk.pass_to(LATE_NS - 1)
@@ -105,7 +105,7 @@ def test_a_replica_that_failed_is_dropped_at_once(desk: Desk) -> None:
     assert desk.proposed() == (A, B)
 
 
-def test_for_whom_commits_wait_time_and_again_is_dropped(desk: Desk) -> None:
+def test_a_repeatedly_slow_follower_is_dropped(desk: Desk) -> None:
     desk.write()
     for _ in range(SLOW_LOOKS_MIN):
         desk.members.waited([NAME])  # for both of the others
@@ -117,7 +117,7 @@ def test_for_whom_commits_wait_time_and_again_is_dropped(desk: Desk) -> None:
     assert desk.proposed() == (A, B)
 
 
-def test_where_commits_wait_for_the_disk_of_the_leader_the_leader_is_slow(desk: Desk) -> None:
+def test_a_leader_with_a_slow_disk_is_slow(desk: Desk) -> None:
     desk.machine.waits = True
     desk.write()
     for _ in range(SLOW_LOOKS_MIN):
@@ -162,7 +162,7 @@ def test_too_few_links_end_a_leadership_that_has_nothing_to_do() -> None:
     assert len(desk.resigned) == 1
 
 
-def test_who_is_held_off_is_admitted_when_its_time_has_come(desk: Desk) -> None:
+def test_a_held_off_follower_is_admitted_after_its_pause(desk: Desk) -> None:
     desk.members.failed(NAME, 3, 0)
     desk.done((A, B))
     desk.acknowledge(C)
@@ -171,7 +171,7 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come(desk: Desk) -> None:
     assert desk.proposed() == (A, B, C)
 
 
-def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer(desk: Desk) -> None:
+def test_no_follower_is_held_off_while_commits_need_it(desk: Desk) -> None:
     desk.members.failed(NAME, 3, 0)
     desk.done((A, B))
     desk.acknowledge(C)
@@ -184,9 +184,7 @@ def test_nobody_is_held_off_while_nothing_can_be_committed_without_a_newcomer(de
     assert desk.proposed() == (A, C)
 
 
-def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level(
-    desk: Desk,
-) -> None:
+def test_a_follower_that_stopped_in_order_rejoins_once_it_has_caught_up(desk: Desk) -> None:
     """However often. Until then it is not fed, though its link lasts a while."""
     for _ in range(3):
         desk.members.leaving(3, desk.now_ns)
@@ -202,7 +200,7 @@ def test_who_stops_in_order_is_back_in_the_set_as_soon_as_it_is_linked_and_level
         desk.done((A, B, C))
 
 
-def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> None:
+def test_a_learner_that_hangs_before_the_end_is_abandoned() -> None:
     desk = Desk(RECORD._replace(members=(A, B), members_min=2, wanted=(1, 2)))
     desk.machine._demand(C)
     desk.write()
@@ -219,7 +217,7 @@ def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> Non
 # --- this process stands still ---
 
 
-def test_time_in_which_this_process_stood_still_makes_nobody_late(desk: Desk) -> None:
+def test_a_pause_of_this_process_makes_no_follower_late(desk: Desk) -> None:
     desk.pass_to(SECOND)
     desk.write(SECOND)
     desk.members.tick(SECOND + 2 * LATE_NS)  # the answers are there, and were not read yet
@@ -240,7 +238,7 @@ def look(slowness: Slowness, count: int, *nodes: int) -> None:
         slowness.looked(frozenset(nodes))
 
 
-def test_a_node_is_slow_for_which_commits_wait_half_of_the_time() -> None:
+def test_a_node_that_delays_half_of_the_commits_is_slow() -> None:
     slowness = Slowness()
     look(slowness, SLOW_LOOKS)
     look(slowness, SLOW_LOOKS_MIN - 1, 3)
@@ -249,13 +247,13 @@ def test_a_node_is_slow_for_which_commits_wait_half_of_the_time() -> None:
     assert slowness.slow_nodes() == [3]
 
 
-def test_where_two_are_slow_nobody_is() -> None:
+def test_two_slow_nodes_are_not_slow() -> None:
     slowness = Slowness()
     look(slowness, SLOW_LOOKS, 2, 3)
     assert slowness.slow_nodes() == []
 
 
-def test_what_is_long_ago_is_forgotten_and_so_is_a_node_that_was_dropped() -> None:
+def test_old_observations_and_dropped_nodes_are_forgotten() -> None:
     slowness = Slowness()
     look(slowness, SLOW_LOOKS, 3)
     look(slowness, SLOW_LOOKS - SLOW_LOOKS_MIN + 1)

@@ -24,7 +24,7 @@ from sim.disk import Fault
 ORDERS = PartitionName("orders", 0)
 
 
-def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:
+def test_a_leader_with_a_corrupt_log_gives_way_until_it_is_repaired(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", *(b"%d" % n for n in range(10)))
@@ -41,7 +41,7 @@ def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: Join
 
 
 @pytest.mark.parametrize("file", ["topic.json", "0/replica.json", "0/producers"])
-def test_what_cannot_be_read_is_left_out_and_copied_again(
+def test_an_unreadable_replica_is_dropped_and_copied_again(
     cluster: JoinedCluster, file: str
 ) -> None:
     cluster.make("orders")
@@ -97,7 +97,7 @@ def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_come
     cluster.until(lambda: cluster.leader("orders") is leader, 60)
 
 
-def test_a_node_that_starts_reads_the_metadata_before_it_says_that_a_topic_is_missing(
+def test_a_starting_node_reads_the_metadata_before_it_reports_a_missing_topic(
     cluster: JoinedCluster,
 ) -> None:
     cluster.make("orders")
@@ -359,9 +359,7 @@ def test_no_commit_waits_for_a_node_that_dies_just_after_the_start(cluster: Join
     cluster.until(lambda: cluster.record("orders", 1).member_on(dead.number) is None, 2)
 
 
-def test_who_is_about_to_stop_is_dropped_when_the_record_is_just_changing(
-    cluster: JoinedCluster,
-) -> None:
+def test_a_stopping_node_is_dropped_during_another_change(cluster: JoinedCluster) -> None:
     """The change is refused, and the word of the node that stops came in the midst of it."""
     cluster.make("orders")
     cluster.until(lambda: cluster.is_whole("orders"))
@@ -391,7 +389,7 @@ def found(cluster: JoinedCluster, node: JoinedNode, name: str) -> Topic:
     return heard[0]
 
 
-def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
+def test_a_topic_is_deleted_at_nodes_without_replicas_too(cluster: JoinedCluster) -> None:
     cluster.make("solo", replicas=1)
     node = elsewhere(cluster, "solo")
     found(cluster, node, "solo")
@@ -399,7 +397,7 @@ def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
     cluster.until(lambda: "solo" not in node.broker.topics)
 
 
-def test_what_is_on_its_way_when_the_topic_goes_may_be_stored(cluster: JoinedCluster) -> None:
+def test_a_publish_sent_before_a_deletion_has_an_unknown_outcome(cluster: JoinedCluster) -> None:
     cluster.make("solo", replicas=1)
     node = elsewhere(cluster, "solo")
     topic = found(cluster, node, "solo")

@@ -76,7 +76,7 @@ class Played:
             self.part.flush()
 
 
-def test_a_leader_that_is_alone_keeps_its_authority_by_the_coordinators_word() -> None:
+def test_a_lone_leader_keeps_its_authority_through_the_coordinator() -> None:
     played = Played()
     played.run(30)
     assert played.machine is not None
@@ -164,7 +164,7 @@ class Desk:
         return MEMBERSHIP.decode("members/2", self.store.entries["members/2"].value)
 
 
-def test_the_start_is_written_before_the_life() -> None:
+def test_the_start_is_written_before_the_incarnation() -> None:
     desk = Desk()
     desk.run()
     assert desk.is_held()
@@ -183,7 +183,7 @@ def test_the_lease_is_kept_while_the_loop_turns() -> None:
     assert not desk.is_held()
 
 
-def test_a_start_takes_over_the_key_of_the_life_before() -> None:
+def test_a_start_takes_over_the_key_of_the_earlier_incarnation() -> None:
     first = Desk()
     first.run()
     second = Desk(first.store, generation=2)
@@ -217,7 +217,7 @@ def test_another_machine_or_one_that_was_set_back_is_refused(
     assert first.stored() == first.membership
 
 
-def test_who_was_taken_for_dead_registers_again() -> None:
+def test_a_node_whose_key_was_removed_registers_again() -> None:
     desk = Desk()
     desk.run()
     desk.store.transact(Transaction((), (Delete("nodes/2"),)))
@@ -226,7 +226,7 @@ def test_who_was_taken_for_dead_registers_again() -> None:
     assert "nodes/2" in desk.store.entries
 
 
-def test_a_start_whose_answer_never_came_is_written_once() -> None:
+def test_a_start_with_an_unknown_outcome_is_written_once() -> None:
     desk = Desk()
     desk.run(0.4)
     desk.port.is_cut = True
@@ -247,9 +247,7 @@ def test_a_start_whose_answer_never_came_is_written_once() -> None:
         ([0, -60, -61], 60),
     ],
 )
-def test_a_clock_is_held_against_those_of_the_other_nodes(
-    others_s: list[int], ahead_s: int
-) -> None:
+def test_the_clock_is_compared_with_those_of_other_nodes(others_s: list[int], ahead_s: int) -> None:
     part = Played().part
     part.wall_ns = 1000 * SECOND
     for node, offset_s in enumerate(others_s, 1):

@@ -62,7 +62,7 @@ class TestBalance:
         assert bool(drawn) is bool(moved)
 
     @each(("change", "changed"), [({"replicas": 2}, {T0}), ({"members": ()}, set())])
-    def test_nor_while_something_is_to_be_made_whole(
+    def test_nothing_is_balanced_while_replicas_are_missing(
         self, change: dict[str, Any], changed: set[PartitionName]
     ) -> None:
         names = [PartitionName("t", number) for number in range(12)]
@@ -89,7 +89,7 @@ class TestBalance:
         (PlacementPartition(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
     ],
 )
-def test_input_that_can_not_be(wrong: PlacementPartition, text: str) -> None:
+def test_invalid_input(wrong: PlacementPartition, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         plan(THREE, [wrong])
 
@@ -126,7 +126,7 @@ def cluster(seed: int) -> tuple[list[PlacementNode], list[PlacementPartition]]:
 
 
 @each("first", range(0, 1000, 100))
-def test_all_wishes_hold_over_clusters_at_random(first: int) -> None:
+def test_the_rules_hold_over_random_clusters(first: int) -> None:
     """And whoever follows a plan gets an empty one, and the same cluster gives the same plan."""
     for seed in range(first, first + 100):
         nodes, partitions = cluster(seed)

@@ -69,7 +69,7 @@ def restored(there: CoordinatorState, *memories: Memory, lost: tuple[int, ...] =
     return restoration(there, memories, lost)
 
 
-def test_what_stands_there_is_kept_where_it_is_as_new() -> None:
+def test_records_at_least_as_new_are_kept() -> None:
     newer = record(8, 3, 3)
     resigned = NEW._replace(leader=None)
     for there in (standing(NEW), standing(newer), standing(resigned, revision=60)):
@@ -82,7 +82,7 @@ def test_in_one_epoch_the_later_revision_counts() -> None:
     assert plan.put == {ORDERS: SMALLER}
 
 
-def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
+def test_revisions_before_an_earlier_restoration_count_less() -> None:
     plan = restored(standing(OLD, restorations=1), memory(2, 5, SMALLER, 1), memory(3, 900, NEW, 0))
     assert plan.put == {ORDERS: SMALLER}
 
@@ -109,7 +109,7 @@ def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
         ),
     ],
 )
-def test_what_is_not_certain_is_left(
+def test_uncertain_records_are_left_out(
     there: CoordinatorState, memories: list[Memory], reason: str
 ) -> None:
     plan = restored(there, *memories)
@@ -222,7 +222,7 @@ def view_of(one: Memory) -> View:
     return View(one.remembered, one.records)
 
 
-def test_nodes_go_on_when_all_of_it_is_there() -> None:
+def test_nodes_continue_once_everything_is_restored() -> None:
     desk = Desk({ORDERS: OLD})
     memories = [memory(1, 30, OLD), *BOTH]
     views = [view_of(one) for one in memories]
@@ -246,7 +246,7 @@ def test_a_coordinator_that_was_emptied_is_filled_again() -> None:
     assert (view.refusal(ORDERS), view.topics["orders"].document) == ("", TOPIC_OF)
 
 
-def test_what_changed_meanwhile_refuses_all_of_it() -> None:
+def test_a_concurrent_change_refuses_the_whole_restoration() -> None:
     desk = Desk({ORDERS: OLD})
     plan = restoration(desk.standing(), BOTH)
     desk.store.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))

@@ -162,7 +162,7 @@ class Storm:
 
 
 @each("seed", range(HISTORIES))
-def test_what_is_given_up_is_a_dead_letter(seed: int) -> None:
+def test_exhausted_messages_become_dead_letters(seed: int) -> None:
     storm = Storm(seed)
     try:
         storm.play()

@@ -27,7 +27,7 @@ def document(cluster: JoinedCluster, name: str = "new") -> Topic:
     return TOPIC.decode(entry.key, entry.value)
 
 
-def test_it_is_led_everywhere_when_the_client_is_answered(cluster: JoinedCluster) -> None:
+def test_all_partitions_have_leaders_when_the_client_is_answered(cluster: JoinedCluster) -> None:
     asked = ask(cluster.nodes[1], "make_topic", NewTopic(3))
     cluster.until(lambda: asked)
     assert asked == [None]
@@ -41,7 +41,7 @@ def test_it_is_led_everywhere_when_the_client_is_answered(cluster: JoinedCluster
         assert len(cluster.record("new", number).members) == 3
 
 
-def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -> None:
+def test_an_unreachable_coordinator_makes_the_outcome_unknown(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     cluster.away.add(0)
     asked = ask(node, "make_topic", TWO)
@@ -57,7 +57,7 @@ def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -
     assert again == [None]
 
 
-def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) -> None:
+def test_a_failed_creation_reports_its_reason(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=1)
     cluster.kill(1)
     cluster.kill(2)
@@ -74,7 +74,7 @@ def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) 
 # --- more partitions ---
 
 
-def test_it_gets_more_partitions_at_any_node(cluster: JoinedCluster) -> None:
+def test_any_node_adds_partitions(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=1)
     cluster.publish("new", b"before")
     grown = ask(cluster.nodes[2], "grow_topic", 4)
@@ -98,7 +98,7 @@ def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:
 # --- its end ---
 
 
-def test_it_goes_everywhere_and_its_name_is_free(cluster: JoinedCluster) -> None:
+def test_a_deleted_topic_is_removed_everywhere_and_its_name_is_free(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=3)
     cluster.make_channel("new", "c")
     cluster.publish("new", b"of the first life")
@@ -115,7 +115,7 @@ def test_it_goes_everywhere_and_its_name_is_free(cluster: JoinedCluster) -> None
     assert cluster.led_by("new").broker.topics["new"].leader().log.written_end == 0
 
 
-def test_what_is_not_there_cannot_be_deleted(cluster: JoinedCluster) -> None:
+def test_deleting_an_unknown_topic_fails(cluster: JoinedCluster) -> None:
     (error,) = ask(cluster.nodes[0], "delete_topic")
     assert isinstance(error, NotFound)
     asked = ask(cluster.nodes[0], "make_topic", TWO)
@@ -125,7 +125,7 @@ def test_what_is_not_there_cannot_be_deleted(cluster: JoinedCluster) -> None:
     assert (first, second) == ([None], [None])  # both wanted the same end
 
 
-def test_an_end_is_answered_although_a_node_is_away(cluster: JoinedCluster) -> None:
+def test_a_deletion_is_answered_while_a_node_is_away(cluster: JoinedCluster) -> None:
     cluster.make("new", partitions=1)
     cluster.kill(2)
     cluster.until(lambda: all(2 not in node.view.nodes for node in cluster.up()))

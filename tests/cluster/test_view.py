@@ -76,7 +76,7 @@ class Desk:
         return changes
 
 
-def test_it_is_taken_in_by_slices() -> None:
+def test_a_large_view_is_applied_in_slices() -> None:
     desk = Desk()
     desk.run()
     view = desk.view
@@ -187,7 +187,7 @@ def test_metadata_restored_less_often_than_remembered_is_older() -> None:
 # --- absence deletes nothing ---
 
 
-def test_what_has_no_tombstone_stays() -> None:
+def test_a_missing_key_without_tombstone_deletes_nothing() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
     desk.store.put(keys.topic("orders"), TOPIC.encode(topic()))
@@ -201,7 +201,7 @@ def test_what_has_no_tombstone_stays() -> None:
     assert len(desk.view.channels) == 1
 
 
-def test_with_a_tombstone_it_goes() -> None:
+def test_a_tombstone_deletes() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
     desk.store.put(keys.topic("orders"), TOPIC.encode(topic()))
@@ -298,7 +298,7 @@ class WishesDesk:
         return proposal.record.members
 
 
-def test_who_is_not_wanted_any_more_is_left_out() -> None:
+def test_an_unwanted_replica_leaves_the_set() -> None:
     desk = WishesDesk(1, 3)
     desk.preferred_leaders.tick(0)
     assert desk.proposed() == (A, C)
@@ -322,7 +322,7 @@ def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> 
     [lambda desk: desk.generation(3, 2), lambda desk: desk.view.nodes.pop(3)],
     ids=["started again since", "not registered"],
 )
-def test_not_to_a_member_whose_node_is_another_or_gone(
+def test_no_leadership_moves_to_a_replaced_or_missing_node(
     change: Callable[[WishesDesk], object],
 ) -> None:
     desk = WishesDesk(3, 1, 2)

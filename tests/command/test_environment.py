@@ -56,7 +56,7 @@ def test_the_names_are_those_of_the_programs() -> None:
         "NSQD_TLS_REQUIRD",
     ],
 )
-def test_names_that_are_known(name: str) -> None:
+def test_known_names(name: str) -> None:
     check_names(OWN, {name: "x"})
 
 
@@ -97,7 +97,7 @@ def test_every_package_is_in_its_extra() -> None:
             assert package in listed or package == "starlette"  # comes with fastapi
 
 
-def test_only_what_an_extra_has() -> None:
+def test_modules_of_an_extra() -> None:
     assert extras.extra_of(ModuleNotFoundError(name="pyspark.sql")) == "spark"
     assert extras.extra_of(ModuleNotFoundError(name="penstock.nonsense")) == ""
 

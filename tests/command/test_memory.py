@@ -27,7 +27,7 @@ print(held - before, resident_mb() - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that keeps them")
-def test_what_is_large_goes_back_to_the_system() -> None:
+def test_large_allocations_return_to_the_system() -> None:
     run = subprocess.run(
         [sys.executable, "-c", _COME_AND_GO], capture_output=True, text=True, check=True
     )
@@ -36,7 +36,7 @@ def test_what_is_large_goes_back_to_the_system() -> None:
     assert left_mb < 20
 
 
-def test_what_the_start_made_is_old_for_ever() -> None:
+def test_objects_of_the_start_are_frozen() -> None:
     try:
         memory.settle()
         assert gc.get_freeze_count() > 10_000

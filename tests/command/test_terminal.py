@@ -33,7 +33,7 @@ def test_numbers_are_short(number: float, text: str) -> None:
     ("seconds", "text"),
     [(-1, "0s"), (45.9, "45s"), (192, "3m12s"), (7500, "2h05m"), (273_600, "3d04h")],
 )
-def test_spans(seconds: float, text: str) -> None:
+def test_durations(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 

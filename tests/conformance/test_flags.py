@@ -44,7 +44,7 @@ daemon = shared_daemon()
 
 
 @each("row", ROWS)
-def test_it_is_there_with_its_kind_and_key(row: dict[str, Any]) -> None:
+def test_each_flag_has_its_kind_and_key(row: dict[str, Any]) -> None:
     flag = BY_NAME[row["name"]]
     assert flag.kind in KINDS[row["kind"]]
     assert flag.file_key == key_of(row) or row["name"] == "config"
@@ -54,7 +54,7 @@ SET_BY_THE_HARNESS = ("tcp-address", "http-address", "data-path", "durability", 
 
 
 @each("row", [r for r in ROWS if "hidden" not in r and r["default"] != "*"])
-def test_its_default_is_told(daemon: Daemon, row: dict[str, Any]) -> None:
+def test_each_flag_has_its_default(daemon: Daemon, row: dict[str, Any]) -> None:
     expected = row.get("ours", row["default"])
     assert ("ours" in row) == ("why" in row)
     if row["name"] in SET_BY_THE_HARNESS:

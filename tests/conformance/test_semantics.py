@@ -126,7 +126,7 @@ def test_heartbeats_come_without_any_identify(story: Story, client: Listener) ->
     assert not client.is_open
 
 
-def test_before_the_magic_nothing_is_said(story: Story) -> None:
+def test_nothing_is_sent_before_the_magic(story: Story) -> None:
     """Deliberately unlike NSQ, which waits for ever: a minute without a magic is the end."""
     prompt, late = story.client(magic=b""), story.client(magic=b"  V")
     story.wait(59.9)

@@ -153,7 +153,7 @@ def heard(frame: Frame | None) -> Expected | None:
 
 @each("piece_bytes", [0, 1])
 @each(("case", "state"), ROWS)
-def test_a_row(daemons: Daemons, case: Case, state: str, piece_bytes: int) -> None:
+def test_a_case(daemons: Daemons, case: Case, state: str, piece_bytes: int) -> None:
     play = Play(daemons[case.daemon], case, state)
     try:
         play.run(piece_bytes)
@@ -161,7 +161,7 @@ def test_a_row(daemons: Daemons, case: Case, state: str, piece_bytes: int) -> No
         play.close()
 
 
-def test_a_wrong_row_fails(daemons: Daemons) -> None:
+def test_a_wrong_case_fails(daemons: Daemons) -> None:
     for case in (
         Case("wrong text", "BLAH\\n", ("E_INVALID invalid command BLAB",)),
         Case("wrong end", "BLAH\\n", ("E_INVALID invalid command BLAH",), end="open"),

@@ -51,7 +51,7 @@ def is_here(section: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize("section", ["Commands", "Errors", "nsqd over HTTP", "nsqlookupd"])
-def test_what_is_said_to_be_here_is_in_the_code(section: str) -> None:
+def test_claimed_features_are_in_the_code(section: str) -> None:
     claimed = [
         name
         for title, cell, state in rows()
@@ -63,7 +63,7 @@ def test_what_is_said_to_be_here_is_in_the_code(section: str) -> None:
     assert [name for name in claimed if not is_here(section, name)] == []
 
 
-def test_commands_and_codes_that_are_not_here_are_not() -> None:
+def test_missing_commands_and_codes_are_marked() -> None:
     denied = [
         name
         for title, cell, state in rows()

@@ -253,7 +253,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
-def test_who_knows_the_secret_publishes_and_consumes(guarded: Daemon, library: str) -> None:
+def test_clients_with_the_secret_publish_and_consume(guarded: Daemon, library: str) -> None:
     topic = f"{library}.secret"
     options = {SECRETS[library]: "all"}
     count = len(PUBLISHED)
@@ -266,7 +266,7 @@ def test_who_knows_the_secret_publishes_and_consumes(guarded: Daemon, library: s
         assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
 
 
-def test_who_does_not_is_told_and_hung_up_on(guarded: Daemon) -> None:
+def test_clients_without_the_secret_are_refused(guarded: Daemon) -> None:
     arguments = (str(guarded.tcp_port), "refused", json.dumps({"authSecret": "wrong"}))
     with Child("nsqjs_producer", *arguments) as child:
         _, err = child.process.communicate(timeout=90)

@@ -71,7 +71,7 @@ def test_the_idempotent_producer(daemon: Daemon) -> None:
     assert daemon.topic_stats("published")["message_count"] == 1
 
 
-def test_what_spark_and_the_pipelines_use(daemon: Daemon, secret_file: Path) -> None:
+def test_spark_and_pipelines_send_the_secret(daemon: Daemon, secret_file: Path) -> None:
     url = f"http://127.0.0.1:{daemon.http_port}"
     with BrokerApi(url) as api, pytest.raises(BrokerRefused) as raised:
         api.ask(calls.publish("_pipelines", b"{}"))

@@ -256,7 +256,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, durability: str, number: i
     assert books.broken() == []
 
 
-def test_what_is_broken_is_found() -> None:
+def test_the_check_finds_broken_promises() -> None:
     books = Books(2, sent={b"a": 1, b"b": 2, b"c": 2, b"d": 3}, many={2}, acked=[[b"d", b"a"]])
     books.owed["ch"], books.got["ch"], books.finished["ch"] = {b"a", b"d", b"e"}, {}, {}
     books.finished["ch"] = {b"a": (2, 1), b"d": (1, 1)}

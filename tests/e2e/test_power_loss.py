@@ -291,7 +291,7 @@ def test_a_daemon_that_does_not_sync_is_found(
     assert any(said in one for one in wrong), wrong
 
 
-def test_what_should_not_be_there_is_found() -> None:
+def test_the_check_finds_unexpected_files() -> None:
     trace = Trace(b"", Path("/data"))
     now = Span(0, 0)
     books = Books(topics={"made": now}, deleted={"gone": now})

@@ -66,7 +66,7 @@ def test_writers_of_two_schemas() -> None:
     ]
 
 
-def test_what_cannot_be_decoded_is_null_and_says_why() -> None:
+def test_undecodable_bodies_are_null_with_a_reason() -> None:
     decode = AvroDecoder(NEW, REGISTRY)
     good = bare(OLD, {"number": 1, "client": "anna", "dropped": []})
     bodies = [b"", b"{}", b"\x01" + framed(7, good)[1:], framed(6, good), framed(9, good),
@@ -86,7 +86,7 @@ def test_what_cannot_be_decoded_is_null_and_says_why() -> None:
         assert reason.startswith(said)
 
 
-def test_or_an_error_that_names_the_row() -> None:
+def test_an_undecodable_row_is_an_error() -> None:
     decode = AvroDecoder(NEW, on_error="raise")
     good = bare(NEW, {"number": 1, "user": "a", "note": None, "salt": b""})
     with pytest.raises(BodyUndecodable, match="row 1") as raised:
@@ -157,7 +157,7 @@ def test_types(schema: Any, type: pa.DataType, written: Any, read: Any) -> None:
     assert found.to_pylist() == [{"value": read}]
 
 
-def test_what_a_number_means_is_the_readers_to_say() -> None:
+def test_the_reader_schema_decides_logical_types() -> None:
     writer = record(("at", "long"), ("raw", logical("long", "timestamp-millis")))
     reader = record(("at", logical("long", "timestamp-millis")), ("raw", "long"))
     body = framed(1, bare(writer, {"at": 1000, "raw": datetime.fromtimestamp(2, UTC)}))

@@ -166,7 +166,7 @@ def test_a_nested_message() -> None:
         (framed(7, ORDER, b"\x08"), "not Protobuf: "),
     ],
 )
-def test_what_cannot_be_decoded_is_null_and_says_why(body: bytes, reason: str) -> None:
+def test_undecodable_bodies_are_null_with_a_reason(body: bytes, reason: str) -> None:
     values, reasons = ProtobufDecoder(New("Order"), registry).with_reasons(pa.array([body]))
     assert values.to_pylist() == [None]
     assert reasons[0].as_py().startswith(reason)

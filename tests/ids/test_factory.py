@@ -125,7 +125,7 @@ def test_ids_rise_whatever_the_clock_does_and_whoever_goes_on(
         assert id_index(base, count, highest) == count - 1
 
 
-def test_nothing_is_taken_as_nothing() -> None:
+def test_taking_no_ids_returns_none() -> None:
     with pytest.raises(ValueError, match="at least one"):
         IdRange(0).take(0, NOW_NS_GUID)
 
@@ -150,7 +150,7 @@ def pool_of(clock: Clock, count_max: int = 10) -> IdPool:
     return IdPool(GuidFactory(7, clock), clock, count_max)
 
 
-def test_takers_wait_when_there_is_none() -> None:
+def test_takers_wait_for_new_ids() -> None:
     """The clock stands still, so one tick's ids are all there are."""
     clock = Clock()
     with pool_of(clock) as pool:
@@ -182,7 +182,7 @@ def test_a_clock_that_steps_back_is_waited_for(caplog: pytest.LogCaptureFixture)
     assert said == [f"ids: time went backwards: {step}; trying again"]  # once, however often
 
 
-def test_whoever_waits_at_the_end_is_woken() -> None:
+def test_close_wakes_waiting_threads() -> None:
     pool = pool_of(Clock(0))
     pool.start()
     with ThreadPoolExecutor(1) as threads:

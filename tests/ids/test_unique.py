@@ -66,7 +66,7 @@ def test_vectors_found(id: str, ip: str, pid: int, span_ms: int) -> None:
 
 
 @each("wrong", ["", "C0A8", "G" * 32, "0" * 31, "0" * 33, " " * 32, "0 " * 16])
-def test_what_cannot_be_an_id(wrong: str) -> None:
+def test_invalid_ids(wrong: str) -> None:
     with pytest.raises(ConfigError, match="32 or 56 hex digits"):
         unique.decode(wrong)
     with pytest.raises(ConfigError):

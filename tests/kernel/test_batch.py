@@ -124,7 +124,7 @@ class TestEncodeRefuses:
             {"sections": {0: {0: 1}}},
         ],
     )
-    def test_what_cannot_be_said(self, functions: ModuleType, changes: dict[str, Any]) -> None:
+    def test_invalid_arguments(self, functions: ModuleType, changes: dict[str, Any]) -> None:
         with pytest.raises(ValueError):  # noqa: PT011 - the class is the contract
             small(functions, **changes)
 
@@ -242,7 +242,7 @@ class TestTrailer:
             (section(5, struct.pack("<I", 0)), {5: {}}),
         ],
     )
-    def test_sound(
+    def test_intact(
         self, functions: ModuleType, trailer: bytes, expected: dict[int, dict[int, int]]
     ) -> None:
         batch = with_trailer(trailer, BODIES)
@@ -411,7 +411,7 @@ def test_of_two_tables_the_last_one_counts(functions: ModuleType) -> None:
         (lambda batch: batch[:64] + bytes(4) + batch[68:], "BAD_FIELDS"),
     ],
 )
-def test_a_batch_that_is_not_sound_is_named(functions: ModuleType, damage: Any, name: str) -> None:
+def test_a_corrupt_batch_is_named(functions: ModuleType, damage: Any, name: str) -> None:
     batch = functions.encode_batch([b"body"] * 5, 0, 0, 0)
     with pytest.raises(ValueError, match=rf"batch at {len(batch)}: {name}$"):
         functions.decode_columns(batch + damage(batch))

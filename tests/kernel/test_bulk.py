@@ -122,7 +122,7 @@ found = attrgetter("token", "status", "start", "end", "base_offset", "next_offse
         ({"position": 184, "expected": 102, "from_offset": 102}, 1, 5),
     ],
 )
-def test_a_range_of_sound_batches(
+def test_a_range_of_intact_batches(
     start: Start, opened: Opened, asked: dict[str, int], first: int, last: int
 ) -> None:
     written = batches()
@@ -143,7 +143,7 @@ def test_batches_larger_than_the_window(start: Start, opened: Opened) -> None:
 
 @pytest.mark.parametrize("number", [0, 2, 4])
 @pytest.mark.parametrize("how", ["a body", "a length", "the offset", "cut off", "not there"])
-def test_a_range_ends_before_what_is_hurt(
+def test_a_range_ends_before_a_corrupt_batch(
     start: Start, opened: Opened, number: int, how: str
 ) -> None:
     written = batches()
@@ -211,7 +211,7 @@ def test_sends_that_fail(start: Start, opened: Opened, pair: Pair) -> None:
     assert result.error in (errno.EPIPE, errno.ECONNRESET)
 
 
-def test_who_takes_nothing_is_given_up(start: Start, opened: Opened, pair: Pair) -> None:
+def test_a_stalled_receiver_times_out(start: Start, opened: Opened, pair: Pair) -> None:
     thread = start(stall_ns=1)
     thread.bulk.send(1, pair[0].fileno(), b"", opened(bytes(4_000_000)), 0, 4_000_000)
     assert (thread.result().error) == errno.ETIMEDOUT

@@ -110,7 +110,7 @@ def test_close_after_flush_sends_what_is_queued(side: Side, conn: Any) -> None:
     assert events == [(Event.CLOSED, conn, events[-1][2])]
 
 
-def test_who_has_ended_its_stream_gets_no_more(side: Side, tail: Any, window: Any) -> None:
+def test_a_half_closed_client_gets_no_messages(side: Side, tail: Any, window: Any) -> None:
     """It would go with the messages, and they would have to time out."""
     conn = side.consumer(window, rdy=5)
     conn.feed(pub(b"t", b"x") + b"NOP\n")  # an answer is owed, so the end has to wait
@@ -173,7 +173,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("verb", ["PUB", "MPUB"])
-def test_who_grows_beyond_the_bound_is_hung_up_on(bounded: Side, verb: str) -> None:
+def test_a_client_beyond_the_memory_bound_is_disconnected(bounded: Side, verb: str) -> None:
     tail, whole = bounded.tail(), WHOLE[verb]
     begun = [bounded.connect() for _ in range(3)]
     for conn in begun:

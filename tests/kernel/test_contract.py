@@ -68,12 +68,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         ("import penstock.kernel, sys; print('penstock.kernel.engine' in sys.modules)", "False\n"),
     ],
 )
-def test_what_is_imported(code: str, said: str) -> None:
+def test_imports_of_the_package(code: str, said: str) -> None:
     done = run(code)
     assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
 
 
-def test_nsqd_without_it_says_what_to_install() -> None:
+def test_nsqd_without_the_kernel_says_what_to_install() -> None:
     code = "from penstock.nsqd.main import main; sys.exit(main(['-data-path=/nowhere']))"
     done = run(WITHOUT_COMPILED + code)
     assert done.returncode == 1
@@ -85,7 +85,7 @@ def test_nsqd_without_it_says_what_to_install() -> None:
 # --- places and names of batches ---
 
 
-def test_a_place_is_written() -> None:
+def test_a_position_is_written_into_a_batch() -> None:
     claims = {"producer_id": 9, "producer_epoch": 8, "first_sequence": 7, "leader_epoch": 6}
     moved = bytearray(kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, **claims))
     layout.put_position(moved, 50, 5 << 22, 100, 45)

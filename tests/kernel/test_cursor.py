@@ -23,7 +23,7 @@ def test_skip_ahead_of_the_cursor(side: Side, tail: Any, window: Any) -> None:
     assert finished(3, 6) in side.journal(window)
 
 
-def test_skip_behind_the_cursor_leaves_what_is_in_flight(
+def test_skip_behind_the_cursor_leaves_messages_in_flight(
     side: Side, tail: Any, window: Any
 ) -> None:
     conn = side.consumer(window, rdy=3)
@@ -101,7 +101,7 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert (window.next, window.delayed) == (7, 3)
 
 
-def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
+def test_skipped_messages_leave_the_counts(side: Side) -> None:
     window = backlog(side, 5)
     window.parked_max = 2
     side.search(window)

@@ -13,7 +13,7 @@ from .turns import MS, SECOND, Side, bodies, fin, gone, stray
 TIMEOUT_NS = 60 * SECOND
 
 
-def test_one_that_is_cancelled_behind_a_backlog_never_comes(
+def test_a_message_cancelled_behind_a_backlog_is_not_delivered(
     side: Side, tail: Any, window: Any
 ) -> None:
     window.paused = True

@@ -96,7 +96,7 @@ def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side, conn: Any) -> N
     assert side.dirty_detached() == [conn]
 
 
-def test_who_does_not_take_its_answers_is_not_read(side: Side, conn: Any) -> None:
+def test_a_client_that_takes_no_answers_is_not_read(side: Side, conn: Any) -> None:
     conn.reply(0, bytes(2 << 20))
     side.settle()
     assert not conn.reading

@@ -115,7 +115,7 @@ def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any)
         ({Section.TRACE: 1, 99: 1}, ValueError),
     ],
 )
-def test_what_no_trailer_can_say_is_refused_before_anything_is_appended(
+def test_invalid_sections_append_nothing(
     side: Side, said: dict[int, Any], error: type[Exception], tail: Any
 ) -> None:
     with pytest.raises(error):
@@ -175,7 +175,7 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> N
     assert tails[1].message_count == before + len(KEYS)
 
 
-def test_a_key_of_a_partition_that_is_not_here(side: Side, conn: Any) -> None:
+def test_a_key_of_a_partition_led_elsewhere(side: Side, conn: Any) -> None:
     side.tail()
     side.engine.set_hash_partitions(b"t", 200)
     key = next(key for key in KEYS if number_of(side, key, 200))

@@ -112,7 +112,7 @@ def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
     ]
 
 
-def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
+def test_messages_read_from_the_log_keep_their_headers(side: Side) -> None:
     tail = side.tail(memory=1)
     window = side.window(tail)
     for number in range(3):

@@ -43,7 +43,7 @@ COLORS = (
 )
 
 
-def test_what_does_not_pass_is_finished(side: Side, tail: Any, window: Any) -> None:
+def test_filtered_messages_are_finished(side: Side, tail: Any, window: Any) -> None:
     window.trace_below = (1 << 64) - 1
     publish(side, tail, *COLORS)
     conn = consumer(side, window, 9, RED)
@@ -192,7 +192,7 @@ def taken(side: Side, conn: Any) -> list[bytes]:
     return [message.body for message in side.received(conn)]
 
 
-def test_what_is_put_aside_has_a_bound(side: Side) -> None:
+def test_messages_set_aside_are_bounded(side: Side) -> None:
     bound = limits.TAG_ASIDE_MAX
     tail = side.tail(memory=1 << 26)
     window = side.window(tail)
@@ -208,9 +208,7 @@ def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     assert taken(side, plain) == [b"-2"]
 
 
-def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
-    side: Side, tail: Any, window: Any
-) -> None:
+def test_a_first_delivery_ignores_earlier_attempts(side: Side, tail: Any, window: Any) -> None:
     window.attempts_max = 2
     consumer_tagged(side, window, b"a")
     tail.append(b"tried", 0, {Section.ATTEMPTS: 5})

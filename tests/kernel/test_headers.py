@@ -62,7 +62,7 @@ def as_a_reader_has_it(document: bytes) -> Headers | None:
         b'{"key":"\\u0000\\u007f\\u0080\\u07ff\\u0800\\uffff"}',
     ],
 )  # fmt: skip
-def test_right_ones(functions: ModuleType, document: bytes) -> None:
+def test_valid_headers(functions: ModuleType, document: bytes) -> None:
     found = functions.parse_headers(document)
     assert found.wrong_at == RIGHT
     assert found == as_a_reader_has_it(document)
@@ -107,7 +107,9 @@ def test_right_ones(functions: ModuleType, document: bytes) -> None:
         (b'{"##trace_id":"\\u0666"}', 14),
     ],
 )
-def test_wrong_ones_and_where(functions: ModuleType, document: bytes, wrong_at: int) -> None:
+def test_invalid_headers_and_their_positions(
+    functions: ModuleType, document: bytes, wrong_at: int
+) -> None:
     assert functions.parse_headers(document) == Headers(wrong_at, None, None, False)
     assert as_a_reader_has_it(document) is None
 
@@ -222,7 +224,9 @@ def says(raw: bytes, wanted: bytes) -> bool:
 
 
 @given(objects(), SOME_NAMES)
-def test_what_json_reads_is_found(told: tuple[bytes, dict[str, Any]], other: str) -> None:
+def test_members_are_found_as_json_finds_them(
+    told: tuple[bytes, dict[str, Any]], other: str
+) -> None:
     headers, said = told
     for name in {*said, other}:
         try:
@@ -292,5 +296,5 @@ def test_members(headers: bytes, found: bytes | None) -> None:
         (b"", False),
     ],
 )
-def test_what_is_true(headers: bytes, said: bool) -> None:
+def test_truth_of_header_values(headers: bytes, said: bool) -> None:
     assert is_true_in(headers, b"a") is said

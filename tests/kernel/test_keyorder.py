@@ -37,7 +37,7 @@ def done(side: Side, conn: Any, *ids: int) -> str:
     return heard(side, conn)
 
 
-def test_what_is_aside_can_be_settled_by_hand(side: Side, window: Any) -> None:
+def test_messages_behind_a_key_can_be_settled_by_hand(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     a1, a2, a3, _ = say(side, window, "a1 a2 a3 a4")
     assert heard(side, conn) == "a1"
@@ -50,9 +50,7 @@ def test_what_is_aside_can_be_settled_by_hand(side: Side, window: Any) -> None:
     assert done(side, conn, a3) == "a4"
 
 
-def test_what_is_delayed_by_hand_before_it_was_sent_loses_its_place(
-    side: Side, window: Any
-) -> None:
+def test_a_message_delayed_by_hand_loses_its_turn(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     a1, a2, *_ = say(side, window, "a1 a2 a3")
     heard(side, conn)
@@ -104,7 +102,7 @@ def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> Non
 
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
-def test_what_was_delayed_before_a_restart_stands_behind_the_cursor(
+def test_messages_delayed_before_a_restart_stay_behind_the_cursor(
     side: Side, tail: Any, order: Order
 ) -> None:
     """The order begins after the restart, when nothing before it was sent again."""
@@ -140,7 +138,7 @@ def spent(side: Side, order: Order) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_was_taken_before_it_went_behind_can_be_settled(
+def test_a_message_taken_before_it_moved_behind_can_be_settled(
     side: Side, order: Order, settled: bool
 ) -> None:
     window, one, _, a1, a2 = spent(side, order)

@@ -43,7 +43,7 @@ def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
     assert take(window) == {}
 
 
-def test_what_timed_out_or_was_requeued_or_touched_counts_from_the_beginning(side: Side) -> None:
+def test_latency_counts_from_the_first_publish(side: Side) -> None:
     window = measured(side)
     conn = side.consumer(window, rdy=10)
     timed, requeued, touched = (side.publish(window.tail, b"x") for _ in range(3))

@@ -79,7 +79,9 @@ def test_a_tail_that_is_gone_shares_no_longer(monkeypatch: pytest.MonkeyPatch, o
     side.close()
 
 
-def test_what_all_have_read_is_dropped_but_the_most_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_all_have_read_are_dropped_but_the_latest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     side = small(monkeypatch, RECENT=2)
     tail = side.tail()
     fast, slow = (side.window(tail) for _ in range(2))

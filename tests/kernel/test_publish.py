@@ -38,15 +38,13 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side, tail: Any, conn:
 
 
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"x5"])
-def test_the_partition_there_is_and_what_is_no_number(
-    side: Side, word: bytes, tail: Any, conn: Any
-) -> None:
+def test_numbers_of_partitions(side: Side, word: bytes, tail: Any, conn: Any) -> None:
     assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
     assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
     assert tail.committed_end == 2
 
 
-def test_a_bound_lets_through_exactly_so_many(side: Side, conn: Any) -> None:
+def test_a_bound_is_exact(side: Side, conn: Any) -> None:
     tail = side.tail(start=10)
     tail.append_end_max = 13
     conn.feed(pub(b"t", b"1") + mpub(b"t", [b"2", b"3"]) + pub(b"t", b"4") + pub(b"t", b"5"))
@@ -90,7 +88,7 @@ def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side, tail: Any, wind
     assert (conn.pending, conn.in_flight, conn.rdy) == (1, 0, 7)
 
 
-def test_a_failed_batch_is_told_once(side: Side, conn: Any) -> None:
+def test_a_failed_batch_is_reported_once(side: Side, conn: Any) -> None:
     one, two = side.tail(b"one"), side.tail(b"two")
     conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + mpub(b"two", [b"3"]) + pub(b"one", b"4"))
     side.poll()
@@ -105,7 +103,7 @@ def test_a_failed_batch_is_told_once(side: Side, conn: Any) -> None:
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
 
 
-def test_a_publish_in_doubt_waits_no_longer_and_may_be_stored_yet(
+def test_an_unknown_outcome_is_answered_and_may_still_be_stored(
     side: Side, tail: Any, window: Any
 ) -> None:
     conn, consumer = side.connect(), side.consumer(window, rdy=1)
@@ -164,7 +162,7 @@ def write(side: Side, tail: Any) -> None:
     side.settle()
 
 
-def test_what_waits_elsewhere_counts(side: Side, conn: Any) -> None:
+def test_bytes_waiting_elsewhere_count(side: Side, conn: Any) -> None:
     tail = full(side, 150)
     tail.waiting_bytes += 51
     assert say(side, conn, pub(b"t", BODY)) == [(Event.CROWDED, conn, Verb.PUB, tail, 100)]
@@ -184,7 +182,7 @@ def test_an_answer_that_is_owed_comes_first(side: Side, conn: Any) -> None:
     assert frames(conn.take_output()) == [OK, OK]
 
 
-def test_a_batch_that_is_given_up_makes_room(side: Side, conn: Any) -> None:
+def test_a_discarded_batch_makes_room(side: Side, conn: Any) -> None:
     tail = full(side, 0)
     assert say(side, conn, pub(b"t", BODY)) == []
     tail.drop_open()

@@ -22,7 +22,7 @@ def counts(tails: list[Any]) -> list[int]:
     return [tail.message_count for tail in tails]
 
 
-def test_publishes_of_a_turn_share_a_batch_and_rows_go_round(side: Side, tails: list[Any]) -> None:
+def test_publishes_of_a_turn_share_a_batch_and_appends_rotate(side: Side, tails: list[Any]) -> None:
     conns = [side.connect() for _ in range(3)]
     side.poll()
     seen = []
@@ -143,7 +143,7 @@ def large(bytes_count: int) -> bytes:
         (limits.ROUTE_APPEND_BYTES_MIN, 2, limits.ROUTE_STAY_NS // 2),
     ],
 )
-def test_large_rows_stay_with_a_partition_for_some_bytes_or_some_time(
+def test_large_appends_stay_with_a_partition_for_some_bytes_or_time(
     side: Side, tails: list[Any], conn: Any, row: int, rows: int, pause_ns: int
 ) -> None:
     side.said(conn, pub(b"t", b"x"))
@@ -155,9 +155,7 @@ def test_large_rows_stay_with_a_partition_for_some_bytes_or_some_time(
         assert tails[number].message_bytes == before + rows * row
 
 
-def test_large_rows_go_elsewhere_when_their_partition_takes_none(
-    side: Side, tails: list[Any], conn: Any
-) -> None:
+def test_large_appends_leave_a_refusing_partition(side: Side, tails: list[Any], conn: Any) -> None:
     side.said(conn, pub(b"t", b"x"))
     row = large(limits.ROUTE_APPEND_BYTES_MIN)
     side.said(conn, row)
@@ -172,7 +170,7 @@ def test_large_rows_go_elsewhere_when_their_partition_takes_none(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int, conn: Any) -> None:
+def test_bytes_are_spread_evenly_for_any_appends(side: Side, seed: int, conn: Any) -> None:
     """Rows of any size at any pace: none gets twice what another gets."""
     dice = random.Random(seed)
     number = dice.randrange(2, 5)
@@ -192,7 +190,7 @@ def test_bytes_are_spread_evenly_whatever_the_rows_are(side: Side, seed: int, co
 
 
 @pytest.mark.parametrize("command", [pub(b"t", b"x"), mpub(b"t", [b"x", b"y"])])
-def test_a_publish_that_was_held_is_asked_for_its_place_again(side: Side, command: bytes) -> None:
+def test_a_held_publish_is_routed_again(side: Side, command: bytes) -> None:
     """The topic came to ask for one meanwhile."""
     tail, conn = side.tail(), side.connect()
     conn.feed(pub(b"t", b"x"))
@@ -209,7 +207,7 @@ def test_a_publish_that_was_held_is_asked_for_its_place_again(side: Side, comman
     assert tail.written_end == 1
 
 
-def test_who_waits_for_several_batches_goes_on_after_the_last_of_them(side: Side) -> None:
+def test_a_wait_for_several_batches_ends_with_the_last(side: Side) -> None:
     """Those who wait for fewer come first, though they came later."""
     tails = [side.tail(partition=number) for number in range(2)]
     one, two = side.connect(), side.connect()

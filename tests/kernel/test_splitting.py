@@ -212,7 +212,7 @@ def test_fresh_hostile_streams() -> None:
     assert rounds > 20
 
 
-def test_what_is_only_announced_takes_no_memory() -> None:
+def test_a_declared_body_size_is_not_preallocated() -> None:
     """A thousand connections announce 5 MiB each and send nothing of it."""
 
     def resident_kib() -> int:

@@ -97,7 +97,7 @@ def test_publishes_are_stored_and_answered_one_after_the_other(
     assert end.last_id > end.last_timestamp_ns >> 20
 
 
-def test_it_leaves_at_once_for_the_outer_loop_and_then_not_stay_for_a_while(
+def test_an_event_of_the_outer_loop_ends_the_stay_and_delays_the_next(
     side: Side, loop: Loop, client: socket.socket, end: LogEnd, tail: Any
 ) -> None:
     side.poll()
@@ -125,7 +125,7 @@ def test_other_commands_come_out_as_events(side: Side, client: socket.socket, en
     assert frames(client.recv(100)) == [OK]
 
 
-def test_what_is_for_another_topic_is_left_to_the_turn(
+def test_publishes_to_another_topic_wait_for_the_turn(
     side: Side, client: socket.socket, end: LogEnd
 ) -> None:
     tail, other = side.tail(), side.tail(b"u")
@@ -145,7 +145,7 @@ def test_a_write_that_fails_leaves_the_publish_open(side: Side, client: socket.s
     assert (tail.open_count, end.position) == (1, 0)
 
 
-def test_a_loop_that_has_no_descriptor_is_not_stayed_in(side: Side) -> None:
+def test_no_stay_without_a_descriptor_of_the_loop(side: Side) -> None:
     side.poll()
     side.poll()
     assert not side.engine.staying

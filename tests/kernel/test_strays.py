@@ -70,7 +70,7 @@ def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
     assert not window.settle_exhausted(id, False)
 
 
-def test_a_new_bound_judges_what_waits(side: Side) -> None:
+def test_a_new_bound_applies_to_waiting_messages(side: Side) -> None:
     window = window_of(side, 0)
     conn = side.consumer(window, rdy=2)
     id = side.publish(window.tail, b"a", b"b")
@@ -100,7 +100,7 @@ def test_the_last_attempt_in_flight_at_a_restart(
         assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.UNKNOWN)]
 
 
-def test_what_is_exhausted_is_not_outdated(side: Side) -> None:
+def test_exhausted_messages_do_not_expire(side: Side) -> None:
     """It is to be seen among the dead letters, however old it is."""
     window = window_of(side, 1)
     conn = side.consumer(window, rdy=1)
@@ -131,7 +131,7 @@ def delayed(side: Side, count: int) -> tuple[Any, Any, int]:
     return window, conn, id
 
 
-def test_who_holds_a_message(side: Side, window: Any) -> None:
+def test_the_holder_of_a_message(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=2)
     id = side.publish(window.tail, b"a", b"b", b"c")
     side.received(conn)
@@ -154,7 +154,7 @@ def test_the_delayed_are_listed_by_due_time(side: Side) -> None:
     assert window.stray_records(Stray.DELAYED, 0) == []
 
 
-def test_those_that_wait_are_listed_by_offset(side: Side) -> None:
+def test_waiting_messages_are_listed_by_offset(side: Side) -> None:
     window, conn, id = delayed(side, 4)
     conn.rdy = 0
     side.pass_time(2 * SECOND)
@@ -195,7 +195,7 @@ def test_the_unfinished_below_an_offset_are_counted(side: Side) -> None:
     assert window.unfinished_below(9) == 4
 
 
-def test_what_is_elsewhere_is_not_settled(side: Side) -> None:
+def test_messages_in_flight_or_exhausted_are_not_settled_by_hand(side: Side) -> None:
     """In flight it has an owner; used up it is on its way to the dead letters."""
     window, conn, id = delayed(side, 2)
     window.settle_stray(id, NOW)

@@ -64,7 +64,7 @@ def log_end(file: TornFile, position: int, prepared: int, **more: int) -> LogEnd
     return end
 
 
-def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
+def test_a_batch_that_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     tail.append(b"abc")
     assert not tail.store(log_end(TornFile(-1), 0, 10), 1)  # beyond the prepared part
     assert not tail.store(log_end(TornFile(-1), 8, 1000, index_position=8), 1)
@@ -99,7 +99,7 @@ def ends(tail: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("sealed_max", [1, 2, 5])
-def test_so_many_batches_are_sealed_and_no_more(side: Side, sealed_max: int) -> None:
+def test_the_number_of_sealed_batches_is_bounded(side: Side, sealed_max: int) -> None:
     tail = sealed_row(side, *([b"a", b"b"] for _ in range(sealed_max)), sealed_max=sealed_max)
     assert (tail.sealed_batches, tail.sealed_count) == (sealed_max, 2 * sealed_max)
     tail.append(b"c")
@@ -129,7 +129,7 @@ def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
     assert ends(tail) == (1, 4, 2)
 
 
-def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
+def test_a_foreign_batch_keeps_its_position(side: Side) -> None:
     tail = sealed_row(side, [b"a"])
     tail.append(b"c")
     tail.seal_batch(encode_batch([b"b1", b"b2"], 1, 1, 1))
@@ -145,7 +145,7 @@ def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
     assert ends(tail) == (5, 5, 0)
 
 
-def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> None:
+def test_a_deleted_topic_fails_all_its_batches(side: Side, tail: Any) -> None:
     tail.sealed_max = 5
     conns = [side.connect() for _ in range(3)]
     for number, conn in enumerate(conns):
@@ -161,7 +161,7 @@ def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> No
 # --- which tails are to be sealed ---
 
 
-def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
+def test_invalid_batches_are_not_sealed(side: Side) -> None:
     tail = side.tail(start=3)
     whole = encode_batch([b"one", b"two"], 3, 1, 1)
     damaged = bytearray(whole)
@@ -174,7 +174,7 @@ def test_what_is_no_batch_is_not_sealed(side: Side) -> None:
     assert (tail.written_end, tail.sealed_count) == (3, 0)
 
 
-def test_what_was_adopted_is_visible_and_not_in_memory(side: Side) -> None:
+def test_adopted_batches_are_visible_and_not_in_memory(side: Side) -> None:
     tail = side.tail(start=3)
     tail.seal_batch(encode_batch([b"one", b"two"], 3, 1, 1))
     tail.commit_to(tail.written_end)

@@ -42,7 +42,7 @@ def test_the_kinds_are_those_of_the_format() -> None:
     }
 
 
-def test_the_life_of_a_message(side: Side) -> None:
+def test_events_of_a_message(side: Side) -> None:
     tail = traced_tail(side)
     window = channel(side, tail)
     publisher, conn = side.connect(), side.consumer(window, rdy=1)
@@ -95,7 +95,7 @@ def test_each_batch_names_its_publishers(side: Side) -> None:
     assert [event.client for event in side.trace()] == [""]
 
 
-def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
+def test_a_sample_has_all_events_of_its_messages(side: Side) -> None:
     below = TRACE_ALL // 3
     tail = traced_tail(side, below)
     window = channel(side, tail, below)
@@ -200,7 +200,7 @@ def test_many_events_come_in_chunks(side: Side) -> None:
     assert [names for names, _ in side.engine.take_trace()] == [[tail]]
 
 
-def test_a_row_of_messages_is_one_record(side: Side) -> None:
+def test_consecutive_messages_are_one_record(side: Side) -> None:
     tail = traced_tail(side)
     window = channel(side, tail)
     conn = side.consumer(window, rdy=100)
@@ -220,7 +220,7 @@ def test_a_row_of_messages_is_one_record(side: Side) -> None:
 
 
 @pytest.mark.parametrize("what", ["client", "attempts", "time", "id", "kind", "trace id", "chunk"])
-def test_what_ends_a_run(side: Side, what: str) -> None:
+def test_differences_that_end_a_run(side: Side, what: str) -> None:
     """Two messages one behind the other, with one difference between what happens to them."""
     tail = traced_tail(side, 0)
     window = channel(side, tail)
@@ -313,7 +313,7 @@ def test_a_run_is_one_event_for_each_message(functions: ModuleType) -> None:
     ]
 
 
-def test_what_has_no_runs_is_not_copied(functions: ModuleType) -> None:
+def test_events_without_runs_are_not_copied(functions: ModuleType) -> None:
     data = packed(record(77, 1, 1), record(0, 100, 5))
     assert functions.expand_events(data, 2) is data
     assert functions.expand_events(b"", 0) == b""

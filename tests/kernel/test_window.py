@@ -36,7 +36,7 @@ def test_one_message_held_for_long_does_not_hold_the_others(side: Side) -> None:
     assert window.floor == 80_000
 
 
-def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) -> None:
+def test_a_read_does_not_change_the_order_of_turns(side: Side) -> None:
     """With one place a time, new messages and strays take turns: new ones first."""
     tail = side.tail(memory=0)
     window = side.window(tail)
@@ -61,7 +61,7 @@ def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) 
 
 
 @pytest.mark.parametrize("how", ["timeout", "requeue", "delayed requeue", "touch and timeout"])
-def test_one_in_flight_is_dropped_when_it_comes_back(
+def test_a_skipped_message_in_flight_is_dropped_when_it_returns(
     side: Side, how: str, tail: Any, window: Any
 ) -> None:
     conn = side.consumer(window, rdy=1)
@@ -85,7 +85,7 @@ def test_one_in_flight_is_dropped_when_it_comes_back(
     assert gone(0, id) in side.journal(window)
 
 
-def test_above_what_is_handed_it_waits_for_the_cursor(side: Side) -> None:
+def test_a_message_above_the_handed_range_waits_for_the_cursor(side: Side) -> None:
     tail = side.tail(handing=False)
     window = side.window(tail)
     side.publish(tail, b"0", b"1", b"2")
@@ -149,7 +149,7 @@ def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> N
 BODY = b"x" * 66  # a frame of 100 bytes
 
 
-def test_what_is_sent_is_taken_off_the_allowance(side: Side, window: Any) -> None:
+def test_sent_bytes_reduce_the_allowance(side: Side, window: Any) -> None:
     assert window.allowance == ALLOWANCE_ALL
     conn = side.consumer(window, rdy=100)
     side.publish(window.tail, *[BODY] * 50)

@@ -61,9 +61,7 @@ def test_find_names_the_window_of_a_message(side: Side, windows: list[Any]) -> N
     assert conn.find(ids[1]) is None
 
 
-def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
-    side: Side, windows: list[Any]
-) -> None:
+def test_messages_in_flight_of_a_left_window_do_not_count(side: Side, windows: list[Any]) -> None:
     conn = side.consumer(windows, rdy=12)
     ids = fill(side, windows)
     side.received(conn)
@@ -215,7 +213,7 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
 
 
 @pytest.mark.parametrize("way", ["requeue", "timeout", "leave", "empty"])
-def test_a_place_that_is_given_back_goes_to_another_window(side: Side, way: str) -> None:
+def test_freed_credit_goes_to_another_window(side: Side, way: str) -> None:
     windows = windows_of(side, 2)
     conn = side.consumer(windows, rdy=1)
     fill_sharing(side, windows[0], 1)
@@ -304,7 +302,7 @@ def got(side: Side, conns: list[Any]) -> list[int]:
     return [len(side.received(conn)) for conn in conns]
 
 
-def test_nobody_is_shut_out_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
+def test_no_window_starves_and_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
     # The far one subscribed first, so that order alone would favour it.
     indexes = ((Locality.GLOBAL, 10), (Locality.REGION, 3), (Locality.ZONE, 2))
     conns = [side.consumer(window, rdy, locality=near) for near, rdy in indexes]

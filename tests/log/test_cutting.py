@@ -100,7 +100,7 @@ def test_no_cut_between_the_messages_of_a_batch(disk: SimDisk) -> None:
     assert contents(disk) == before
 
 
-def test_what_all_members_have_synced_is_cut_by_force_alone(disk: SimDisk) -> None:
+def test_only_an_unclean_cut_reaches_below_the_agreed_end(disk: SimDisk) -> None:
     log = filled(disk, 5)
     Writer(log).write([body(15)], epoch=1, synced_end=9)
     with pytest.raises(CutRefused, match="every member has synced all below 9"):
@@ -197,7 +197,7 @@ def test_no_cut_behind_a_corrupt_batch(disk: SimDisk) -> None:
     assert log.damaged == []
 
 
-def test_a_log_that_is_corrupt_at_its_end_is_sound_after_a_cut(disk: SimDisk) -> None:
+def test_a_cut_heals_a_corrupt_end(disk: SimDisk) -> None:
     filled(disk).close()
     corrupt(disk, 179)
     log = PartitionLog.open(disk, PATH, SMALL, owner=OWNER)
@@ -208,7 +208,7 @@ def test_a_log_that_is_corrupt_at_its_end_is_sound_after_a_cut(disk: SimDisk) ->
     Writer(log).write([b"x"], epoch=9)
 
 
-def test_ranges_that_were_given_up_are_forgotten_with_what_is_cut(disk: SimDisk) -> None:
+def test_lost_ranges_are_forgotten_with_a_cut(disk: SimDisk) -> None:
     filled(disk).close()
     for offset in (30, 60):
         corrupt(disk, offset)
@@ -227,7 +227,7 @@ def test_ranges_that_were_given_up_are_forgotten_with_what_is_cut(disk: SimDisk)
 # --- what is kept ---
 
 
-def test_what_is_kept_is_bounded_and_the_oldest_goes_first(disk: SimDisk) -> None:
+def test_kept_cuts_are_bounded_and_the_oldest_goes_first(disk: SimDisk) -> None:
     settings = LogSettings(4096, index_every_bytes=512, cut_kept_bytes_max=6000)
     log = PartitionLog.create(disk, PATH, settings, OWNER)
     writer = Writer(log)
@@ -240,7 +240,7 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(disk: SimDisk) -> Non
     assert numbers == list(range(20 - len(numbers), 20))
 
 
-def test_what_is_kept_goes_when_the_log_begins_above_it(disk: SimDisk) -> None:
+def test_kept_cuts_go_when_the_log_begins_above_them(disk: SimDisk) -> None:
     log = filled(disk)
     log.cut(150)
     writer = Writer(log)
@@ -302,7 +302,7 @@ def test_a_log_that_is_reset_is_empty_at_its_new_start(disk: SimDisk, start: int
     assert verify(disk, find(disk, PATH)).findings == []
 
 
-def test_what_an_election_by_force_gave_up_is_kept_below_the_new_start(disk: SimDisk) -> None:
+def test_an_unclean_reset_keeps_the_discarded_messages(disk: SimDisk) -> None:
     log = filled(disk)
     log.reset(5000, unclean=True)
     assert kept_bodies(disk) == {n: body(n) for n in range(180)}

@@ -27,7 +27,7 @@ def reopened(disk: SimDisk) -> PartitionLog:
     return PartitionLog.open(disk, PATH, SMALL)
 
 
-def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
+def test_retention_passes_corrupt_segments(disk: SimDisk) -> None:
     closed_log(disk)
     corrupt(disk, 10)
     log = reopened(disk)
@@ -51,7 +51,7 @@ def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDis
     assert log.start_offset == fourth
 
 
-def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: SimDisk) -> None:
+def test_searches_find_messages_before_a_corrupt_segment(disk: SimDisk) -> None:
     closed_log(disk)
     log = reopened(disk)
     ids = [log.message(n).id for n in range(180)]
@@ -128,7 +128,7 @@ def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> N
     assert contents(disk) == before
 
 
-def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
+def test_a_missing_newest_segment_is_damage(disk: SimDisk) -> None:
     *_, last = closed_log(disk)
     first_lost = last.from_offset
     disk.unlink(last.path)
@@ -212,7 +212,7 @@ def test_ranges_that_touch_become_one() -> None:
     assert len(known) == 2
 
 
-def test_what_is_known_is_half_open_and_goes_with_retention() -> None:
+def test_damaged_ranges_are_half_open_and_go_with_retention() -> None:
     known = DamageList([(10, 20, "a"), (30, 40, "b")])
     assert [offset for offset in (9, 10, 19, 20, 39, 40) if known.holds(offset)] == [10, 19, 39]
     assert not known.forget_below(19)
@@ -220,7 +220,7 @@ def test_what_is_known_is_half_open_and_goes_with_retention() -> None:
     assert known.ranges == [(30, 40, "b")]
 
 
-def test_where_other_replicas_may_have_it_what_was_given_up_is_news() -> None:
+def test_lost_ranges_are_reported_where_replicas_may_have_them() -> None:
     known = DamageList(lost=[LostRange(10, 20, "given up", 0), LostRange(20, 25, "later", 0)])
     known.lost_is_news = True
     known.add(12, 20, "a")

@@ -40,7 +40,7 @@ def test_a_partition_is_a_row_per_message(disk: SimDisk) -> None:
     assert row["batch"] == wanted.header.base_offset
 
 
-def test_what_a_message_brought_along_is_named() -> None:
+def test_a_dump_names_sections() -> None:
     disk = SimDisk()
     disk.mkdir(PATH)
     log, writer = new_log(disk, PATH)
@@ -118,7 +118,7 @@ def test_a_journal_is_a_row_per_record_and_its_problem(disk: SimDisk) -> None:
     ]
 
 
-def test_of_another_file_the_size_is_told(disk: SimDisk) -> None:
+def test_a_dump_of_an_unknown_file_reports_its_size(disk: SimDisk) -> None:
     path = f"{PATH}/notes"
     disk.create(path)
     disk.replace(path, b"mine")

@@ -21,7 +21,7 @@ def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:
     return PartitionLog.open(disk, PATH, SMALL)
 
 
-def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) -> None:
+def test_a_corrupt_beginning_counts_from_the_first_intact_batch(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     fill(log, [1] * 5 + [2] * 40)
     log.close()

@@ -110,7 +110,7 @@ def synced(sequence: int, synced_records: int) -> bytes:
 
 
 @pytest.mark.parametrize("lost", [b"\0" * 40, synced(1, 0)[:-1] + b"\xff", b""])
-def test_only_a_record_that_was_synced_can_have_rotted(lost: bytes) -> None:
+def test_only_a_synced_record_can_be_corrupt(lost: bytes) -> None:
     """Of writes that were not, a power loss may take any, and leave later ones."""
     before = synced(0, 0) + lost
     for witness, found in ((synced(2, 0), 0), (synced(2, 1), 0), (synced(3, 2), 1)):
@@ -121,13 +121,13 @@ def test_only_a_record_that_was_synced_can_have_rotted(lost: bytes) -> None:
     assert fold(before + synced(2, 0) + synced(3, 2)).lost_records == 2  # type: ignore[union-attr]
 
 
-def test_a_snapshot_that_was_synced_can_have_rotted() -> None:
+def test_a_synced_snapshot_can_be_corrupt() -> None:
     torn = synced(0, 0)[:-1] + b"\xff"
     assert not corrupt_generation(torn + synced(1, 0))
     assert corrupt_generation(torn + synced(1, 0) + synced(2, 1))
 
 
-def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
+def test_a_gap_in_an_older_generation_is_reported() -> None:
     """A file was begun again, and the power loss left the middle of the new beginning."""
     overwritten = synced(0, 0) + encode_record(0, 3, 1, 0, []) + synced(2, 0) + synced(3, 2)
     assert corrupt_generation(overwritten) == 1

@@ -92,7 +92,7 @@ def refused(pair: Pair, text: str, append: list[bytes], previous: BatchName | No
     assert contents(pair.disk, FOLLOWER) == files
 
 
-def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
+def test_an_append_behind_another_batch_is_refused(pair: Pair) -> None:
     pair.ship(2, 1)
     previous, append = pair.append(1, 1)
     for wrong in (
@@ -136,7 +136,7 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
         lambda batch: batch[:20],
     ],
 )
-def test_an_unsound_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
+def test_a_corrupt_batch_is_refused(pair: Pair, spoil: Callable[[bytes], bytes]) -> None:
     pair.ship(1, 1)
     _, append = pair.append(2, 1)
     refused(pair, "is not intact", [append[0], spoil(append[1])])
@@ -148,7 +148,7 @@ def test_a_header_that_is_ahead_of_its_own_log_is_refused(pair: Pair) -> None:
     refused(pair, "its synced end is ahead of it", append, previous)
 
 
-def test_a_row_without_bytes_or_with_too_many_is_refused(
+def test_an_append_of_no_bytes_or_too_many_is_refused(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for none in ([], [b""]):
@@ -159,7 +159,7 @@ def test_a_row_without_bytes_or_with_too_many_is_refused(
     refused(pair, f"an append of {length} bytes: 1 to {length - 1} may be written", append)
 
 
-def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) -> None:
+def test_a_failed_append_leaves_the_log_unchanged(pair: Pair) -> None:
     pair.ship(1, 1)
     before = (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
     previous, append = pair.append(2, 2)

@@ -55,7 +55,7 @@ def findings(disk: SimDisk) -> list[str]:
     return [finding.path for finding in verify(disk, find(disk, "data")).findings]
 
 
-def test_a_head_says_what_was_put_into_it() -> None:
+def test_a_head_round_trips() -> None:
     data = encode_head(LogHead(ORDERS, 7))
     assert len(data) == HEAD_BYTES
     assert decode_head(data) == LogHead(ORDERS, 7)

@@ -70,7 +70,7 @@ def problem(data: bytes) -> tuple[int, str, bool]:
         (change(1, generation=generation_of(7, 0)), "generation 7.0 in a file of 3"),
     ],
 )
-def test_what_ends_the_row(record: bytes, reason: str) -> None:
+def test_records_that_end_the_chain(record: bytes, reason: str) -> None:
     assert problem(SNAPSHOT + record) == (1, reason, False)
 
 
@@ -146,7 +146,7 @@ def at(journal: FollowedJournal) -> int:
     return folded.channels[1].next if folded is not None else 0
 
 
-def test_what_a_leader_says_is_folded_as_it_comes_and_found_again() -> None:
+def test_records_of_a_leader_are_folded_and_survive_a_restart() -> None:
     disk, journal, books = followed(5)
     before = journal.folded()
     assert (journal.position, at(journal)) == ((books.generation, 4), 5)
@@ -187,7 +187,7 @@ def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
         (lambda books, record: books.snapshot(), "record 6.2/0 does not follow 6.1/2"),
     ],
 )
-def test_a_record_out_of_its_place_is_refused(
+def test_a_record_out_of_sequence_is_refused(
     change: Callable[[LeaderBooks, bytes], bytes], fault: str
 ) -> None:
     disk, journal, books = followed(3)
@@ -210,7 +210,7 @@ def test_a_snapshot_that_is_not_newer_is_refused(epoch: int) -> None:
     assert journal.position == (generation_of(7, 0), 0)
 
 
-def test_what_rotted_is_not_gone_on_with_but_replaced() -> None:
+def test_a_corrupt_journal_is_replaced() -> None:
     disk, journal, books = followed(4)
     journal.close()
     data = bytearray(disk.content("data/channels.0"))
@@ -295,7 +295,7 @@ class History:
 
 
 @each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
-def test_nothing_that_was_reported_is_lost_in_a_thousand_histories(first: int) -> None:
+def test_no_reported_position_is_lost_in_a_thousand_histories(first: int) -> None:
     for seed in range(first, first + HISTORIES_PER_TEST):
         history = History(seed)
         try:

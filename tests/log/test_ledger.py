@@ -51,7 +51,7 @@ def test_a_new_ledger_is_durable(disk: SimDisk) -> None:
         Ledger.create(disk, "data", NODE)
 
 
-def test_nothing_falls(disk: SimDisk) -> None:
+def test_epochs_never_fall(disk: SimDisk) -> None:
     ledger = Ledger.create(disk, "data", NODE)
     ledger.put(ORDERS, entry(3))
     with pytest.raises(ValueError, match="epoch 2"):
@@ -71,9 +71,7 @@ def test_nothing_falls(disk: SimDisk) -> None:
         (ORDERS, bytes(limits.LEDGER_RECORD_BYTES_MAX + 1)),
     ],
 )
-def test_what_cannot_be_written_is_refused_at_once(
-    disk: SimDisk, key: ReplicaKey, record: bytes
-) -> None:
+def test_oversized_entries_are_refused(disk: SimDisk, key: ReplicaKey, record: bytes) -> None:
     ledger = Ledger.create(disk, "data", NODE)
     with pytest.raises(ValueError, match="bytes"):
         ledger.put(key, ReplicaEntry(1, record))
@@ -138,7 +136,7 @@ def test_a_snapshot_that_cannot_be_made_stops_nothing(disk: SimDisk) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_replacement_that_may_be_undone_stops_it(disk: SimDisk) -> None:
+def test_a_replacement_that_may_be_undone_stops_the_ledger(disk: SimDisk) -> None:
     ledger = Ledger.create(disk, "data", NODE)
     disk.inject(Fault("sync_directory"))
 
@@ -168,7 +166,7 @@ def test_a_missing_ledger_is_not_an_empty_one(disk: SimDisk) -> None:
     assert caught.value.is_missing
 
 
-def test_wherever_a_bit_rots_the_ledger_is_lost(disk: SimDisk) -> None:
+def test_any_flipped_bit_makes_the_ledger_unreadable(disk: SimDisk) -> None:
     """But in the last record: nothing behind it has counted it."""
     content = written(disk)
     last = content.rindex(MAGIC)
@@ -188,7 +186,7 @@ def test_wherever_a_bit_rots_the_ledger_is_lost(disk: SimDisk) -> None:
     assert refused == last
 
 
-def test_a_tidy_stop_vouches_for_the_last_record_too(disk: SimDisk) -> None:
+def test_a_clean_stop_covers_the_last_record_too(disk: SimDisk) -> None:
     written(disk)
     ledger = Ledger.open(disk, "data")
     ledger.put(ORDERS, entry(50))
@@ -240,7 +238,7 @@ def test_records_out_of_sequence_are_lost_ones(disk: SimDisk) -> None:
         encode_record([ENTRY.pack(1, 3, 0)], 0, 0, is_snapshot=True),
     ],
 )
-def test_what_a_newer_release_wrote_is_left_alone(disk: SimDisk, newer: bytes) -> None:
+def test_a_ledger_of_a_newer_release_is_left_alone(disk: SimDisk, newer: bytes) -> None:
     put(disk, FILE, newer)
     with pytest.raises(LedgerUnreadable, match="newer release"):
         Ledger.open(disk, "data")
@@ -260,7 +258,7 @@ def test_a_lost_ledger_is_kept_and_another_begun_by_decision_alone(disk: SimDisk
     assert Ledger.open(disk, "data").node.generation == 9
 
 
-def test_verify_looks_at_it(disk: SimDisk) -> None:
+def test_verify_checks_the_ledger(disk: SimDisk) -> None:
     content = written(disk)
     disk.mkdir("data/topics")
     put(disk, "data/node.json", b'{"version":1,"crc32c":"00000000"}')

@@ -42,7 +42,7 @@ def test_a_torn_write_leaves_the_other_copy(torn: int) -> None:
     assert (state.mark, state.next_copy) == (NEW, torn)
 
 
-def test_nothing_sound_is_no_mark() -> None:
+def test_two_corrupt_copies_are_no_mark() -> None:
     assert decode_file(b"").mark is None
     assert decode_file(bytes(FILE_BYTES)).mark is None
 

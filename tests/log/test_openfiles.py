@@ -68,7 +68,7 @@ def test_many_logs_with_few_files(tmp_path: Path) -> None:
     assert descriptors(tmp_path) == 0
 
 
-def test_what_is_not_synced_stays_open(tmp_path: Path) -> None:
+def test_unsynced_files_stay_open(tmp_path: Path) -> None:
     """The system reports a failed write-back to those only that had the file open."""
     disk = OsDisk(files_max=1)
     logs = [PartitionLog.create(disk, tmp_path / str(n), SMALL) for n in range(5)]

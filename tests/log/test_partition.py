@@ -197,7 +197,7 @@ def untrimmed(log: PartitionLog, disk: SimDisk) -> list[int]:
     return [disk.size(one.path) - one.bytes_stored for one in log.segments if one.sealed]
 
 
-def test_what_could_not_be_cut_is_reported_and_cut_later_or_removed() -> None:
+def test_a_failed_cut_is_reported_and_done_later() -> None:
     disk = SimDisk()
     log, writer = new_log(disk, "log")
     fault = disk.inject(Fault("truncate", times=0))

@@ -44,13 +44,13 @@ def lowest(disk: SimDisk) -> list[tuple[str, int]]:
     return [(queue.name, queue.lowest) for queue in read_queues(disk, DIRECTORY)]
 
 
-def test_the_newest_journal_tells(disk: SimDisk) -> None:
+def test_the_newest_journal_counts(disk: SimDisk) -> None:
     assert lowest(disk) == [("channel ch", 20)]
     put(disk, f"{PATH}/channels.0", snapshot(3, 30))
     assert lowest(disk) == [("channel ch", 30)]
 
 
-def test_a_channel_that_the_journal_does_not_know_yet(disk: SimDisk) -> None:
+def test_a_channel_missing_in_the_journal(disk: SimDisk) -> None:
     channels = b'{"name":"ch","number":1},{"name":"new","number":2}'
     topic(disk, b'{"name":"orders","channels":[%s]}' % channels)
     assert lowest(disk) == [("channel ch", 20)]
@@ -65,13 +65,13 @@ def test_a_channel_that_the_journal_does_not_know_yet(disk: SimDisk) -> None:
         b'{"channels":7}',
     ],
 )
-def test_a_topic_file_that_does_not_tell(disk: SimDisk, document: bytes) -> None:
+def test_an_unreadable_topic_file(disk: SimDisk, document: bytes) -> None:
     topic(disk, document)
     assert read_queues(disk, DIRECTORY) == []
     assert read_owner(disk, DIRECTORY) is None
 
 
-def test_files_that_are_missing_or_corrupt_tell_nothing(disk: SimDisk) -> None:
+def test_missing_and_corrupt_files_are_ignored(disk: SimDisk) -> None:
     disk.flip(TOPIC, 3, 1)
     assert (read_queues(disk, DIRECTORY), read_owner(disk, DIRECTORY)) == ([], None)
     disk.unlink(TOPIC)
@@ -83,7 +83,7 @@ def test_files_that_are_missing_or_corrupt_tell_nothing(disk: SimDisk) -> None:
     assert read_queues(disk, DIRECTORY) == []
 
 
-def test_what_a_queue_wants() -> None:
+def test_ranges_that_a_queue_needs() -> None:
     stray = StrayRecord(offset=3, id=1, attempts=1, state=1, due_ns=0)
     queue = Queue("channel ch", ChannelState(10, 40, ((15, 20), (20, 25)), (stray,)))
     assert queue.lowest == 3

@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Iterator[PartitionLog]:
 # --- file ranges ---
 
 
-def test_a_file_range_leads_to_the_batch_that_is_wanted(log: PartitionLog) -> None:
+def test_a_file_range_leads_to_its_batch(log: PartitionLog) -> None:
     assert len(log.segments) > 3
     for offset in range(log.written_end):
         file_range = log.file_range(offset)
@@ -55,7 +55,7 @@ def test_a_file_range_leads_to_the_batch_that_is_wanted(log: PartitionLog) -> No
         log.release(file_range)
 
 
-def test_a_stretch_outlives_the_removal_of_its_file(log: PartitionLog) -> None:
+def test_a_file_range_outlives_the_removal_of_its_file(log: PartitionLog) -> None:
     log.sync()
     file_range = log.file_range(0)
     assert file_range is not None
@@ -93,7 +93,7 @@ def test_bytes_from_an_offset_fall_to_nothing_at_the_end(
     log.close()
 
 
-def test_after_some_bytes_of_log(log: PartitionLog) -> None:
+def test_an_offset_after_some_bytes(log: PartitionLog) -> None:
     even = log.bytes_stored / log.written_end
     for offset in (0, 1, 100, 250):
         for length in (0, 1, 300, 5_000, 9_000):
@@ -134,7 +134,7 @@ def test_a_failed_save_is_made_up_for() -> None:
 
 
 @given(st.integers(0, 40 * ENTRY_BYTES), st.binary(min_size=0, max_size=80))
-def test_whatever_the_file_holds_what_is_loaded_can_be_true(at: int, junk: bytes) -> None:
+def test_a_loaded_index_is_consistent_whatever_the_file_holds(at: int, junk: bytes) -> None:
     disk = SimDisk()
     index_of(entries(40)).save(disk)
     content = bytearray(disk.content("i"))

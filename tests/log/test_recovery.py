@@ -32,7 +32,7 @@ def walks(draw: st.DrawFn) -> Walk:
 @example((0, [run(0, 5), run(9, 12, 5)], 7))  # a hole that reaches across the synced end
 @example((0, [], 9))  # everything that was synced is gone
 @example((50, [], 50))  # retention has emptied the log
-def test_what_was_noted_as_synced_is_never_cut_and_nothing_behind_a_gap_is_kept(walk: Walk) -> None:
+def test_synced_batches_are_kept_and_batches_behind_a_gap_are_not(walk: Walk) -> None:
     start, runs, known = walk
     decision = decide(start, runs, known)
     noted = max([known, *(r.synced_end for r in runs)])

@@ -473,7 +473,7 @@ def common_end(leader: PartitionLog, follower: PartitionLog) -> int | None:
 
 
 @each("first_seed", range(0, ROUNDS, ROUNDS_PER_TEST))
-def test_no_power_loss_breaks_what_a_replica_said(first_seed: int) -> None:
+def test_no_power_loss_breaks_an_acknowledgement(first_seed: int) -> None:
     counts: dict[str, int] = {}
     for seed in range(first_seed, first_seed + ROUNDS_PER_TEST):
         world = World(seed, "os" if seed % 2 else "disk")

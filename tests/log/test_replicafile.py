@@ -37,7 +37,7 @@ def disk(disk: SimDisk) -> SimDisk:
 @pytest.mark.parametrize(
     "file", [replica("alone"), replica("in_sync"), replica("copying"), replica("stopped", "a sync")]
 )
-def test_what_was_written_is_read_after_a_power_loss(disk: SimDisk, file: ReplicaFile) -> None:
+def test_a_written_file_survives_a_power_loss(disk: SimDisk, file: ReplicaFile) -> None:
     write_replica(disk, PATH, file)
     disk.crash(random.Random(1))
     found = read_replica(disk, PATH)
@@ -68,7 +68,7 @@ def test_an_interrupted_change_leaves_the_old_state_or_the_new_one(disk: SimDisk
         replica("in_sync", "a reason"),
     ],
 )
-def test_what_says_too_little_or_too_much_is_not_written(disk: SimDisk, file: ReplicaFile) -> None:
+def test_invalid_content_is_not_written(disk: SimDisk, file: ReplicaFile) -> None:
     with pytest.raises(ValueError, match=r"hex digits|identity|reason"):
         write_replica(disk, PATH, file)
     assert not disk.exists(FILE)
@@ -92,7 +92,7 @@ def test_an_unknown_version_is_named(disk: SimDisk) -> None:
         seal(b'{"version":1,"replica_id":"%s","identity":"i","state":"odd"}' % ID.encode()),
     ],
 )
-def test_a_corrupt_file_is_not_taken_for_none(disk: SimDisk, content: bytes) -> None:
+def test_a_corrupt_file_is_not_a_missing_one(disk: SimDisk, content: bytes) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     log.close()
     put(disk, FILE, content)

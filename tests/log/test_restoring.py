@@ -91,14 +91,14 @@ def test_batches_are_put_back_wherever_they_stand(two: Two) -> None:
     assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.intact, 0)
 
 
-def test_what_is_not_known_to_be_committed_is_refused(two: Two) -> None:
+def test_uncommitted_batches_are_refused(two: Two) -> None:
     two.rot(30)
     with pytest.raises(RestoreRefused, match="all below 32 is committed"):
         two.log.restore(30, two.batches(30, 1), two.before(30), 32)
     assert not two.is_whole()
 
 
-def test_what_does_not_fill_the_room_is_refused(two: Two) -> None:
+def test_batches_that_do_not_fill_the_gap_are_refused(two: Two) -> None:
     two.rot(30)
     other = Writer(two.intact)
     short, long = [body(n, 1) for n in (30, 31, 32)], [body(n, 90) for n in (30, 31, 32)]
@@ -112,7 +112,7 @@ def test_what_does_not_fill_the_room_is_refused(two: Two) -> None:
     assert two.restore(30, 1) == 33
 
 
-def test_what_does_not_follow_is_refused(two: Two) -> None:
+def test_batches_out_of_sequence_are_refused(two: Two) -> None:
     two.rot(30, 60)
     sent = two.batches(30, 1)
     with pytest.raises(AppendRefused, match="the append continues batch"):
@@ -161,7 +161,7 @@ def test_the_first_batch_of_an_epoch_that_was_corrupt_begins_it_again(two: Two) 
 
 
 @each("seed", seeds(10, 60))
-def test_a_power_loss_leaves_a_range_corrupt_or_sound_and_nothing_worse(seed: int) -> None:
+def test_a_power_loss_leaves_a_range_corrupt_or_intact(seed: int) -> None:
     dice, two = random.Random(seed), Two()
     offset = 3 * dice.randrange(BATCHES - 1)  # of the last one no header says that it was synced
     two.rot(offset)

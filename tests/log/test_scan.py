@@ -31,14 +31,14 @@ def test_old_batches_of_a_recycled_file_are_no_part_of_the_log() -> None:
     assert offsets(found) == [100, 102]
 
 
-def test_a_hurt_body_is_stepped_over_by_its_own_length() -> None:
+def test_a_corrupt_body_is_skipped_by_its_length() -> None:
     corrupt = bytearray(batch(2))
     corrupt[-10] ^= 1
     content = batch(0) + bytes(corrupt) + batch(4)
     assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 4]
 
 
-def test_a_hurt_length_is_stepped_over_by_looking_for_the_magic() -> None:
+def test_a_corrupt_length_is_skipped_by_searching_the_magic() -> None:
     for bit in range(32):
         corrupt = bytearray(batch(2, 3, 777))
         corrupt[8 + bit // 8] ^= 1 << bit % 8
@@ -59,7 +59,7 @@ def test_a_batch_inside_a_message_is_not_taken_for_the_next() -> None:
     ]
 
 
-def test_what_stands_beyond_must_leave_room_for_what_is_missing() -> None:
+def test_a_batch_beyond_a_gap_must_leave_room_for_it() -> None:
     content = bytes(80) + batch(21)
     assert find_beyond(blocks_of(content), 0, 0, None) is None  # 21 messages never fit 80 bytes
     found = find_beyond(blocks_of(content), 0, 1, None)
@@ -95,7 +95,7 @@ def test_a_sealed_file_is_still_json_and_gives_its_document_back() -> None:
     assert {name: value[name] for name in json.loads(DOCUMENT)} == json.loads(DOCUMENT)
 
 
-def test_no_flipped_bit_and_no_missing_end_goes_unseen() -> None:
+def test_every_flipped_bit_and_missing_end_is_found() -> None:
     sealed = seal(DOCUMENT)
     for position in range(len(sealed)):
         with pytest.raises(ValueError, match="checksum"):

@@ -31,7 +31,7 @@ def write(writer: Writer, trailer: bool, *bodies: bytes) -> None:
 
 
 @pytest.mark.parametrize("body_bytes", [10, 700, 40_000])
-def test_all_are_found_from_any_offset(tmp_path: Path, body_bytes: int) -> None:
+def test_all_trailers_are_found_from_any_offset(tmp_path: Path, body_bytes: int) -> None:
     log, writer = new_log(OsDisk(), tmp_path / "0")
     dice = random.Random(body_bytes)
     expected: list[tuple[int, int]] = []
@@ -77,7 +77,7 @@ def test_large_batches_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [4, 8, 16, 64, 200])
-def test_what_is_corrupt_ends_it(tmp_path: Path, at: int) -> None:
+def test_a_corrupt_trailer_ends_the_walk(tmp_path: Path, at: int) -> None:
     """Checksum, length, offset, count or body: nothing is handed out on trust."""
     log, writer = new_log(OsDisk(), tmp_path / "0")
     sizes = [0]

@@ -61,7 +61,7 @@ def disk() -> SimDisk:
     return small_directory()
 
 
-def test_any_flipped_bit_is_found_and_never_read_as_sound(disk: SimDisk) -> None:
+def test_any_flipped_bit_is_found_and_never_read_as_intact(disk: SimDisk) -> None:
     bodies = [body(n) for n in range(120)]
     flips = bits_of_small_files_and_some_of_large_ones()
     assert len(flips) > 2000
@@ -123,7 +123,7 @@ def test_a_missing_segment_and_a_lost_tail(disk: SimDisk) -> None:
         assert (finding.from_offset, finding.to_offset) == (first_offset(lost), end)
 
 
-def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
+def test_a_live_log_is_intact_with_an_unfinished_tail() -> None:
     disk = SimDisk()
     disk.mkdir(PATH)
     log, writer = new_log(disk, PATH)
@@ -140,7 +140,7 @@ def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
     assert len(report.notes) == 1
 
 
-def test_an_older_journal_may_end_torn_but_not_rotten(disk: SimDisk) -> None:
+def test_an_older_journal_may_end_torn_but_not_corrupt(disk: SimDisk) -> None:
     path = f"{PATH}/channels.0"
     whole = disk.content(path)
     disk.replace(path, whole[:-10])
@@ -169,7 +169,7 @@ def test_a_part_can_be_looked_at_alone(path: str) -> None:
     assert check(small_directory(), path).findings == []
 
 
-def test_nothing_there(disk: SimDisk) -> None:
+def test_an_empty_directory(disk: SimDisk) -> None:
     disk.mkdir("empty")
     for path in ("gone", "empty"):
         with pytest.raises(NothingThere):
@@ -251,7 +251,7 @@ def test_a_mark_that_is_missing_or_of_another_size(disk: SimDisk) -> None:
     assert reasons(disk) == [(path, "there is no mark")]
 
 
-def test_what_can_be_wrong_with_an_index(disk: SimDisk) -> None:
+def test_faults_of_an_index(disk: SimDisk) -> None:
     path = f"{FIRST}.index"
     whole = disk.content(path)
     entry = whole[ENTRY_BYTES : 2 * ENTRY_BYTES]

@@ -49,7 +49,7 @@ def test_more_jobs_than_may_be_out_wait_in_line(
     assert sorted(asyncio.run(main())) == [bytes([number]) for number in range(10)]
 
 
-def test_what_is_not_done_at_the_end_is_cancelled(file_fd: int) -> None:
+def test_close_cancels_unfinished_jobs(file_fd: int) -> None:
     async def main() -> list[BulkResult]:
         bulk = BulkThread(asyncio.get_running_loop())
         found: list[BulkResult] = []

@@ -58,7 +58,7 @@ async def test_post_json() -> None:
         (answer("200 OK", b"x" * 101), 200, "the answer has more than 100 bytes"),
     ],
 )  # fmt: skip
-async def test_what_is_no_document(reply: bytes, status: int, reason: str) -> None:
+async def test_invalid_documents(reply: bytes, status: int, reason: str) -> None:
     small = {"answer_bytes_max": 100} if b"x" * 101 in reply else {}
     async with asking(reply, **small) as (fetcher, server):
         error = await failure(fetcher, server.url + "/path?secret=1")
@@ -83,7 +83,7 @@ async def test_a_redirect_is_followed() -> None:
         assert (await fetcher.request("GET", server.url)).status == 302
 
 
-async def test_nobody_is_there() -> None:
+async def test_no_server() -> None:
     fetcher = Fetcher()
     async with Server() as server:
         url = server.url
@@ -142,5 +142,5 @@ def test_passwords_are_not_shown(text: str, shown: str) -> None:
         ("http://[::1", "a malformed URL"),
     ],
 )
-def test_what_a_log_may_show(url: str, shown: str) -> None:
+def test_urls_are_redacted_for_logs(url: str, shown: str) -> None:
     assert public(url) == shown

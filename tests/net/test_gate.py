@@ -85,7 +85,9 @@ ANYTHING = Gate(True, ["node1"], ["*"])
         (ANYTHING, {"host": OWN, "origin": EVIL, "fetch_site": b"cross-site"}, 200),
     ],
 )
-def test_what_changes_something(gate: Gate, said: dict[str, bytes | None], expected: int) -> None:
+def test_methods_that_change_something(
+    gate: Gate, said: dict[str, bytes | None], expected: int
+) -> None:
     assert [status(gate, method, **said) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
 
 
@@ -101,7 +103,7 @@ def test_the_secret_is_for_changes() -> None:
     assert status(gate, "POST", **page) == 403
 
 
-def test_what_is_denied_is_named() -> None:
+def test_denials_name_the_rule() -> None:
     denial = LOOPBACK.denial("POST", "/pub", Caller(host=b"evil.example:80"))
     assert denial is not None
     assert denial.message.startswith("HOST_DENIED 'evil.example'")

@@ -23,7 +23,7 @@ from .httpserver import SILENCE_S, Server, serving, until
     ],
 )
 @within(serving)
-async def test_who_closes(server: Server, request_head: bytes, answered: str) -> None:
+async def test_the_side_that_closes(server: Server, request_head: bytes, answered: str) -> None:
     async with server.client() as client:
         client.writer.write(request_head + b"GET /second HTTP/1.1\r\n\r\n")
         _, headers, _ = await client.response()
@@ -185,7 +185,7 @@ async def test_bytes_that_are_not_http(server: Server, junk: bytes) -> None:
 
 
 @within(serving)
-async def test_junk_after_a_request_does_not_hurt_its_answer(server: Server) -> None:
+async def test_junk_after_a_request_does_not_affect_its_answer(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"GET /later HTTP/1.1\r\n\r\n\0junk\0")
         await server.release()
@@ -215,7 +215,7 @@ async def test_a_half_closed_client_gets_its_answer(server: Server) -> None:
 
 
 @within(serving)
-async def test_an_answer_for_a_client_that_has_gone_is_dropped(server: Server) -> None:
+async def test_answers_for_a_gone_client_are_dropped(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"GET /later HTTP/1.1\r\n\r\n")
         await until(lambda: bool(server.app.waiting))

@@ -38,7 +38,7 @@ async def test_a_head_has_its_time(server: Server, monkeypatch: pytest.MonkeyPat
     ids=["a head", "a body", "chunks", "trailers"],
 )
 @within(serving)
-async def test_what_trickles_in_has_its_time(
+async def test_a_trickling_request_times_out(
     server: Server, monkeypatch: pytest.MonkeyPatch, begin: bytes, drops: bytes
 ) -> None:
     """Each byte comes in time for all that counts silence."""
@@ -82,7 +82,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     CHUNKED + b"1\r\nx\r\n0\r\n",
 ])  # fmt: skip
 @within(serving)
-async def test_what_is_no_body_is_bounded(server: Server, begun: bytes) -> None:
+async def test_headers_trailers_and_extensions_are_bounded(server: Server, begun: bytes) -> None:
     """Headers, trailers, one long trailer, a chunk's extension."""
     line = b"X-Header: " + b"x" * 1000 + b"\r\n"
     if begun.endswith((b"=", b":")):
@@ -96,7 +96,7 @@ async def test_what_is_no_body_is_bounded(server: Server, begun: bytes) -> None:
 
 
 @within(serving)
-async def test_what_comes_after_the_last_answer_is_not_read_without_end(
+async def test_draining_after_the_last_answer_is_bounded(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_BYTES_MAX", 1 << 20)
@@ -110,7 +110,7 @@ async def test_what_comes_after_the_last_answer_is_not_read_without_end(
 
 
 @within(serving)
-async def test_trailers_say_nothing_about_the_request(server: Server) -> None:
+async def test_trailers_do_not_change_the_request(server: Server) -> None:
     async with server.client() as client:
         body = b"".join(b"1;a=b\r\n%c\r\n" % byte for byte in b"abcdefgh" * 12)
         end = b"0\r\nExpect: 100-continue\r\nX: y\r\n\r\n"
@@ -167,7 +167,7 @@ async def test_known_heads_are_no_way_around_the_bound(server: Server) -> None:
 
 
 @within(serving)
-async def test_an_answer_that_nobody_takes_does_not_stay(
+async def test_an_untaken_answer_is_dropped(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "_IDLE_SECONDS", 0.3)
@@ -204,7 +204,7 @@ class Ruler:
 HEAD = RequestHead("GET", "/a", b"", b"", 0, False)
 
 
-def test_they_are_bounded() -> None:
+def test_requests_are_bounded() -> None:
     ruler = Ruler()
     for number in range(limits.HTTP_HEADS_MAX + 1):
         remember(heads_of(ruler), b"%d" % number, HEAD)
@@ -231,7 +231,7 @@ def test_parse(query: bytes, values: dict[str, str]) -> None:
 
 
 @each("query", [b"a=%", b"a=%2", b"%zz=1", b"a=1;b=2", b"a=%%20"])
-def test_what_spoils_a_query(query: bytes) -> None:
+def test_invalid_queries(query: bytes) -> None:
     with pytest.raises(QueryInvalid):
         parse_query(query)
 

@@ -126,7 +126,7 @@ async def test_an_answer_may_end_with_its_connection() -> None:
          "the answer has too long a head, or too many chunks"),
     ],
 )  # fmt: skip
-async def test_what_is_no_answer(reply: bytes, reason: str) -> None:
+async def test_invalid_answers(reply: bytes, reason: str) -> None:
     async with asking(reply, bytes_max=100) as (asks, server):
         assert await failure(asks, server.url) == (reason, True)
         assert len(server.requests) == 1
@@ -136,7 +136,7 @@ async def test_what_is_no_answer(reply: bytes, reason: str) -> None:
 
 
 @each("method", ["GET", "HEAD"])
-async def test_what_changes_nothing_is_asked_again_once(method: str) -> None:
+async def test_safe_requests_are_retried_once(method: str) -> None:
     async with asking(OK, HANG_UP, OK, HANG_UP, HANG_UP, OK) as (asks, server):
         await ask(asks, server.url)
         assert (await ask(asks, server.url, method)).status == 200
@@ -146,7 +146,7 @@ async def test_what_changes_nothing_is_asked_again_once(method: str) -> None:
 
 
 @each(("method", "reply"), [("POST", HANG_UP), ("PUT", HANG_UP), ("GET", b"HTTP/1.1 2")])
-async def test_what_may_have_been_done_is_not_asked_again(method: str, reply: bytes) -> None:
+async def test_unsafe_requests_are_not_retried(method: str, reply: bytes) -> None:
     async with asking(OK, reply) as (asks, server):
         await ask(asks, server.url)
         reason, sent = await failure(asks, server.url, method)
@@ -154,7 +154,7 @@ async def test_what_may_have_been_done_is_not_asked_again(method: str, reply: by
         assert server.connections == 1
 
 
-async def test_what_comes_unasked_ends_the_connection() -> None:
+async def test_an_unsolicited_answer_ends_the_connection() -> None:
     async with asking(OK, OK, OK) as (asks, server):
         await ask(asks, server.url)
         assert server.writer is not None
@@ -250,13 +250,13 @@ def unanswered() -> Iterator[tuple[str, int]]:
             yield address
 
 
-async def test_nobody_answers() -> None:
+async def test_no_server() -> None:
     with unanswered() as (host, port):
         async with client(connect_s=0.1) as asks:
             assert await failure(asks, f"http://{host}:{port}") == ("timed out", False)
 
 
-async def test_a_name_that_cannot_be() -> None:
+async def test_an_invalid_host_name() -> None:
     async with client() as asks:
         reason, sent = await failure(asks, "http://a..b/")
         assert (reason.partition(": ")[0], sent) == ("cannot connect to a..b:80", False)

@@ -198,7 +198,7 @@ async def test_a_client_that_cannot_be_reached_is_cut(world: World) -> None:
 
 
 @within(a_world)
-async def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
+async def test_the_last_answer_arrives_and_a_talkative_client_is_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "DRAIN_BYTES_MAX", 1 << 20)

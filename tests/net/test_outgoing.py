@@ -46,7 +46,7 @@ def test_the_url_is_sent_as_it_is_given(url: str, target: str, host: str) -> Non
         "http://h\t/", " http://h/", "http://h/\x7f", "http://s3cret\u2100/",
     ],
 )  # fmt: skip
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_urls(url: str) -> None:
     with pytest.raises(HttpFailed, match=r"^(a malformed URL|not an http or https URL)$"):
         outgoing(url)
 

@@ -29,14 +29,14 @@ def test_the_first_that_can_be_reached_answers() -> None:
     assert daemons.asked == asked
 
 
-def test_a_request_that_may_have_been_heard_goes_to_nobody_else() -> None:
+def test_a_request_that_may_have_arrived_goes_to_no_other_node() -> None:
     daemons = Daemons(FetchFailed("u", "timed out"))
     answer = passed_on(daemons, "a:1", "b:2")
     assert (answer.status, json.loads(answer.body)["stored"]) == (503, "unknown")
     assert len(daemons.asked) == 1
 
 
-def test_a_request_that_nobody_heard_is_refused() -> None:
+def test_a_request_that_no_node_received_is_refused() -> None:
     answer = passed_on(Daemons(UNREACHED, UNREACHED), "a:1", "b:2")
     document = json.loads(answer.body)
     assert answer.status == 503

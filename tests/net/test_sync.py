@@ -136,7 +136,7 @@ def test_only_one_job_runs_at_once_in_a_turn(quick: SyncPool, clock: Clock) -> N
     assert second.thread is not threading.current_thread()
 
 
-def test_a_job_run_at_once_hands_its_error_over(quick: SyncPool, clock: Clock) -> None:
+def test_a_job_run_at_once_returns_its_error(quick: SyncPool, clock: Clock) -> None:
     class Failing(Timed):
         def run(self) -> None:
             raise OSError(5, "Input/output error")

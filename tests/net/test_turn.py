@@ -148,7 +148,7 @@ def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence(
 
 
 @pytest.mark.parametrize("source", ["tick", "engine"])
-def test_a_timer_fires_when_it_was_said_to(
+def test_a_timer_fires_at_its_time(
     world: Recorder, loop: FakeLoop, turn: Turn, source: str
 ) -> None:
     begin(turn, loop)
@@ -197,7 +197,7 @@ def test_gathered_events_are_stored_though_nothing_else_happens(
     assert "write_trace" in world.notes
 
 
-def test_rows_that_gather_do_not_wait_for_the_next_tick(
+def test_gathering_appends_do_not_wait_for_the_next_tick(
     world: Recorder, loop: FakeLoop, turn: Turn
 ) -> None:
     world.gathering.due_ns = NOW_NS + limits.APPEND_GATHER_NS
@@ -207,7 +207,7 @@ def test_rows_that_gather_do_not_wait_for_the_next_tick(
     assert "tick" not in world.notes
 
 
-def test_a_turn_that_nobody_gave_is_a_fault(loop: FakeLoop) -> None:
+def test_an_unexpected_turn_is_a_fault(loop: FakeLoop) -> None:
     Soon(cast(asyncio.AbstractEventLoop, loop)).ask()
     with pytest.raises(RuntimeError, match="there is none"):
         loop.run_ready()
@@ -267,7 +267,7 @@ def test_a_turn_stays_after_publishes_to_one_partition_and_nothing_else(
     assert (("stay", "tail") in world.notes) is is_first
 
 
-def test_what_came_up_while_it_stayed_is_done_in_that_turn_and_the_next(world: Recorder) -> None:
+def test_events_during_a_stay_are_handled_in_that_turn_and_the_next(world: Recorder) -> None:
     world.tails, world.quiet, world.staying = ["tail"], True, True
     world.stayed.append([(Event.NEED, "window", 1, 7)])
     world.windows, world.has_work = ["window"], True
@@ -326,7 +326,7 @@ def test_a_deep_backlog_is_loaded_in_portions(world: Recorder) -> None:
     assert loads == [LOAD_ROUNDS_MAX + 1, 2]
 
 
-def test_a_tick_hears_what_has_come_before_it_looks_at_the_timers(world: Recorder) -> None:
+def test_a_tick_reads_input_before_it_fires_timers(world: Recorder) -> None:
     world.polled.append([LINE])
     world.wait_ns = 5
     assert world.order.tick() == (False, NOW_NS + 5)
@@ -361,7 +361,7 @@ def test_events_are_gathered_for_a_while(world: Recorder) -> None:
     assert stored(world, 1) == 0  # the new ones begin a time of their own
 
 
-def test_rows_that_gather_are_written_and_answered_when_they_are_due(world: Recorder) -> None:
+def test_gathering_appends_are_written_when_due(world: Recorder) -> None:
     world.gathering.due_ns = NOW_NS + MS
     world.order.run(NOW_NS)
     assert "write_gathered" not in world.notes
@@ -370,7 +370,7 @@ def test_rows_that_gather_are_written_and_answered_when_they_are_due(world: Reco
     assert world.notes.index("write_gathered") < world.notes.index("flush")
 
 
-def test_records_that_gather_are_written_though_nothing_else_happens(world: Recorder) -> None:
+def test_gathering_records_are_written_without_other_events(world: Recorder) -> None:
     world.quiet, world.records.due_ns = True, NOW_NS + 5 * MS
     world.order.run(NOW_NS)
     assert ("journal", []) not in world.notes

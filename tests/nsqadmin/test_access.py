@@ -29,7 +29,7 @@ def rules(admins: tuple[str, ...] = (), read_only: bool = False, **roles: Role) 
     )  # fmt: skip
 
 
-def test_what_a_proxy_says() -> None:
+def test_headers_of_a_proxy() -> None:
     said = {"x-user": "auth0|7", "x-email": "ann@x.example", "x-groups": "ops, sre,,"}
     assert HEADERS.read(said) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
     assert HEADERS.read({"x-email": "ann@x.example"}) == Claimed("ann@x.example", "ann@x.example")
@@ -68,7 +68,7 @@ def test_the_role_of_a_header(
     ("network", "allowed"),
     [("127.0.0.1/8", True), ("10.0.0.0/8", False), ("127.0.0.2/32", False), ("", True)],
 )
-def test_who_may_configure(tmp_path: Path, network: str, allowed: bool) -> None:
+def test_networks_that_may_configure(tmp_path: Path, network: str, allowed: bool) -> None:
     options = read_options(["-nsqd-http-address=h:1", f"-allow-config-from-cidr={network}"], {})
     with closing(Store(tmp_path)) as store:
         gate = Gate(options, store, ListenAddress("127.0.0.1", 4171, ""))
@@ -115,14 +115,14 @@ def said(groups: str) -> dict[str, str]:
             "X-Forwarded-Groups": groups}  # fmt: skip
 
 
-def test_who_has_no_role_is_told_why(proxied: Admin) -> None:
+def test_a_user_without_a_role_is_refused_with_the_reason(proxied: Admin) -> None:
     status, body, _ = proxied.request("GET", "/", headers=said("dev"))
     assert status == 403
     assert b"auth0|7 (ann@x.example) has logged in, and none of the groups (dev)" in body
     assert proxied.request("GET", "/")[2]["location"].startswith("/login")
 
 
-def test_the_page_knows_the_way_out_and_the_name(proxied: Admin) -> None:
+def test_the_page_shows_the_name_and_the_logout(proxied: Admin) -> None:
     _, body, _ = proxied.request("GET", "/nodes", headers=said("sre"))
     assert b"auth0|7 (ann@x.example) may look, operate and destroy" in body
     assert b"/oauth2/sign_out" in body

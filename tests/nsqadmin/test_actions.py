@@ -112,7 +112,7 @@ def test_no_topic_is_taken_off_one_node_of_a_cluster(
     assert site.act(lambda actions: actions.tombstone(node.address, "own#ephemeral")) == ""
 
 
-def test_only_what_no_nsqd_has_is_forgotten(site: Site) -> None:
+def test_only_topics_without_an_nsqd_are_forgotten(site: Site) -> None:
     with pytest.raises(NotDeleted, match=r"has registered orders"):
         site.act(lambda actions: actions.forget("orders"))
     assert site.act(lambda actions: actions.forget("idle")) == ""
@@ -142,5 +142,5 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
         (NotFound("topic", "orders"), "no such topic: orders"),
     ],
 )  # fmt: skip
-def test_words(error: PenstockError, said: str) -> None:
+def test_texts_of_outcomes(error: PenstockError, said: str) -> None:
     assert reason(error).startswith(said)

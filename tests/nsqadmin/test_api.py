@@ -61,7 +61,7 @@ def test_a_trace_names_the_trace_context(installation: Installation) -> None:
         ("?id=trace:1&since=noon", f"'noon' is no time, {times.RULE}"),
     ],
 )
-def test_what_no_trace_is_asked_for(installation: Installation, query: str, said: str) -> None:
+def test_invalid_trace_queries(installation: Installation, query: str, said: str) -> None:
     status, body, _ = installation.admin.request("GET", f"/api/trace{query}")
     assert (status, json.loads(body)) == (400, {"message": f"INVALID_ARG: {said}"})
 

@@ -29,7 +29,7 @@ CHANGING = [
 
 
 @each(("method", "path", "document"), [*(("GET", path, None) for path in READING), *CHANGING])
-def test_under_a_foreign_name_nothing_is_told_and_nothing_done(
+def test_requests_for_a_foreign_host_are_refused(
     installation: Installation, method: str, path: str, document: object
 ) -> None:
     """A page of evil.example, whose name is made to mean 127.0.0.1, is of the same origin to the
@@ -40,7 +40,7 @@ def test_under_a_foreign_name_nothing_is_told_and_nothing_done(
         assert b"evil.example" not in body
 
 
-def test_every_place_asks_for_the_log_in(guarded: Admin) -> None:
+def test_every_route_requires_a_login(guarded: Admin) -> None:
     for path in READING:
         status, _, headers = guarded.request("GET", path)
         if path.startswith(("/api", "/config", "/download", "/definitions", "/pipelines/x/report")):
@@ -51,7 +51,7 @@ def test_every_place_asks_for_the_log_in(guarded: Admin) -> None:
 
 
 @each(("method", "path", "document"), CHANGING)
-def test_a_header_from_loopback_is_no_log_in(
+def test_a_header_from_loopback_is_no_login(
     guarded: Admin, method: str, path: str, document: object
 ) -> None:
     """Every process of the machine may send it; who has a password asked for wants it asked for."""

@@ -154,7 +154,7 @@ def copies(partition: int, *in_sync: int, leader: int | None = 0) -> dict[str, A
     }  # fmt: skip
 
 
-def test_what_a_cluster_lacks_is_said_once_a_topic() -> None:
+def test_missing_replicas_are_one_finding_a_topic() -> None:
     nodes = [
         {"node": 0, "state": "active", "alive": True, "host": "n", "http_port": 1},
         {"node": 1, "state": "active", "alive": True, "host": "m", "http_port": 1},

@@ -177,7 +177,7 @@ def test_terms_that_do_not(where: str) -> None:
 
 
 @each("where", ["paid", "=paid", 'name="open', "a b=1", "!", "x" * 3000])
-def test_what_is_no_term(where: str) -> None:
+def test_invalid_terms(where: str) -> None:
     with pytest.raises(CriterionInvalid):
         criteria.read("", where)
 
@@ -195,7 +195,7 @@ def test_a_body_that_is_no_json_has_no_fields() -> None:
     assert criteria.read("plain", "size=5").hold(message)
 
 
-def test_what_is_masked_is_not_found_out() -> None:
+def test_masked_fields_cannot_be_guessed() -> None:
     shown = messages.masked(MESSAGE, ["total", "source"])
     for guess in ("total=12.5", "total>12", "header.source=web"):
         assert not criteria.read("", guess).hold(shown)

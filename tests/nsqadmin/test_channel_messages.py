@@ -50,7 +50,7 @@ def test_positions(kind: str, text: str, position: str) -> None:
         ("id", "g" * 16),
     ],
 )
-def test_what_is_no_position(kind: str, text: str) -> None:
+def test_invalid_positions(kind: str, text: str) -> None:
     with pytest.raises(SeekInvalid):
         position_of(kind, text)
 
@@ -62,7 +62,7 @@ def inside(upstream: Saying) -> ChannelMessages:
 GONE = FetchFailed("b", "got response 404", 404)
 
 
-def test_one_that_is_gone_is_a_warning() -> None:
+def test_a_missing_message_is_a_warning() -> None:
     upstream = nodes(a=None, b=GONE)
     warning = asyncio.run(inside(upstream).finish([HeldMessage("a", "01"), HeldMessage("b", "02")]))
     assert warning == "WARNING: 02: not there any more"
@@ -73,12 +73,12 @@ def test_one_that_is_gone_is_a_warning() -> None:
     )
 
 
-def test_when_all_are_gone_it_has_failed() -> None:
+def test_the_action_fails_when_all_messages_are_missing() -> None:
     with pytest.raises(UpstreamFailed, match="02: not there any more"):
         asyncio.run(inside(nodes(b=GONE)).requeue([HeldMessage("b", "02")], 0))
 
 
-def test_a_preview_moves_nothing_and_tells_of_nodes_that_fail() -> None:
+def test_a_preview_moves_nothing_and_names_failing_nodes() -> None:
     upstream = nodes(
         a={"offset": 5, "messages_again": 2, "messages_skipped": 0, "messages_given_up": 3}, b=GONE
     )

@@ -47,20 +47,20 @@ def test_a_producer_and_both_and_neither() -> None:
     assert row({"serial": 3})["kind"] == "idle"
 
 
-def test_a_rate_is_what_came_and_went_since_and_never_below_nought() -> None:
+def test_a_rate_is_the_change_since_the_last_reading_and_never_negative() -> None:
     before = make_rows(NODE, [CONSUMER], {}, 0.0)
     assert row(CONSUMER | {"message_count": 60}, before, 4.0)["rate"] == 2.5
     assert row(CONSUMER | {"message_count": 1}, before, 4.0)["rate"] == 0.0
     assert row(CONSUMER, before, 4.0) == next(iter(before.values()))
 
 
-def test_what_a_connection_was_made_of() -> None:
+def test_the_transport_of_a_connection() -> None:
     one = {"deflate": True, "sample_rate": 10, "authed": True, "auth_identity": "ann",
            "topology_zone": "z1"}  # fmt: skip
     assert transport(one) == "deflate, 10 % sampled, authed ann, z1"
 
 
-def test_an_official_nsqd_tells_by_its_statistics() -> None:
+def test_connections_of_an_official_nsqd_come_from_its_stats() -> None:
     client = {key: value for key, value in CONSUMER.items() if key not in ("serial", "topic")}
     channel = {"channel_name": "mail", "clients": [client]}
     document = {
@@ -112,7 +112,7 @@ async def test_nodes_are_asked_only_while_somebody_looks() -> None:
     assert (watch.listening, connections.latest) == ([], [])
 
 
-async def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
+async def test_an_official_nsqd_is_asked_for_events_once() -> None:
     watch, upstream = _Watch(), Saying(official)
     connections = Connections(upstream, watch)
     for _ in range(2):
@@ -123,7 +123,7 @@ async def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
     assert upstream.asked == ["/connections", "/stats", "/stats"]
 
 
-async def test_who_was_connected_to_a_silent_node_stays() -> None:
+async def test_connections_of_a_silent_node_stay() -> None:
     watch, upstream = _Watch(), Saying(ours)
     connections = Connections(upstream, watch)
     connections.listen(lambda rows: None)

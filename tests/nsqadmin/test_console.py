@@ -108,7 +108,7 @@ def test_a_lake_that_is_not_there_yet_hides_no_topic(
         "SELECT * FROM question",
     ],
 )
-def test_what_is_refused(sql: str) -> None:
+def test_refused_statements(sql: str) -> None:
     with pytest.raises(QueryRefused):
         asked(sql)
 

@@ -35,7 +35,7 @@ def told() -> Saying:
     return Saying(lambda address, path: CONFIGS.get(path, {}))
 
 
-def test_out_and_in_is_the_same() -> None:
+def test_an_import_restores_the_export() -> None:
     upstream = told()
     text = definitions.to_text(asyncio.run(definitions.taken(upstream, SNAPSHOT))).decode()
     mail = {"name": "mail", "settings": {"max_attempts": "3"}}
@@ -67,7 +67,7 @@ def differing(address: str, path: str) -> Any:
     return {"max_depth": 5 if is_a else 7, "max_age": "1h0m0s", "own": ["max_depth", "max_age"]}
 
 
-def test_what_was_taken_out_changes_nothing_where_it_came_from() -> None:
+def test_exported_definitions_change_nothing_at_their_source() -> None:
     """On two nodes that differ in everything that they can differ in."""
     mail = {"channel_name": "mail", "paused": True}
     rows = [{"topic_name": "orders", "channels": [mail]}]
@@ -100,7 +100,7 @@ def test_what_was_taken_out_changes_nothing_where_it_came_from() -> None:
     assert [one[0] for one in upstream.posted if one[2].get("topic") == "only_b"] == ["b:2"] * 3
 
 
-def test_half_an_installation_is_not_taken_out() -> None:
+def test_a_partial_export_is_refused() -> None:
     nodes = {"a:2": of_node("a:2"), "b:2": of_node("b:2")}
     nodes["b:2"].error = "timed out"
     snapshot = make(1.0, nodes, (), (), Snapshot())
@@ -132,6 +132,6 @@ def test_a_refused_setting_names_its_topic() -> None:
         ('{"version":1,"topics":[{"name":"a","settings":{"max_depth":5}}]}', "no definitions"),
     ],
 )
-def test_what_is_refused(text: str, said: str) -> None:
+def test_invalid_definitions(text: str, said: str) -> None:
     with pytest.raises(DefinitionsInvalid, match=said):
         definitions.read(text)

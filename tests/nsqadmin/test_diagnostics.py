@@ -94,12 +94,12 @@ def test_no_secret_of_nsqadmin_is_in_it(guarded: Admin) -> None:
         (OPERATOR | {"Origin": "http://elsewhere.example"}, 403),
     ],
 )
-def test_who_may_not(guarded: Admin, headers: dict[str, str], status: int) -> None:
+def test_roles_that_may_not_gather(guarded: Admin, headers: dict[str, str], status: int) -> None:
     assert guarded.request("GET", PATH, headers=headers)[0] == status
     assert guarded.request("GET", "/api/diagnostics/x.zip", headers=headers)[0] == status
 
 
-def test_what_is_asked_wrongly(guarded: Admin) -> None:
+def test_invalid_queries(guarded: Admin) -> None:
     for seconds in ("61", "-1", "x", "1" * 5000):
         path = f"/api/diagnostics?seconds={seconds}"
         status, body, _ = guarded.request("GET", path, headers=OPERATOR)

@@ -126,7 +126,7 @@ def test_nearly_right_paths_lead_to_the_right_ones(
         ("/config/log_level", "GET, OPTIONS, PUT"),
     ],
 )  # fmt: skip
-def test_what_may_be_done_with_a_path(site: Site, path: str, allowed: str) -> None:
+def test_methods_of_a_path(site: Site, path: str, allowed: str) -> None:
     status, body, headers = site.admin.request("OPTIONS", path)
     assert (status, body, headers["allow"]) == (200, b"", allowed)
     for method in {"HEAD", "PATCH", "PUT", "POST"} - set(allowed.split(", ")):
@@ -194,7 +194,7 @@ def test_a_channel_has_the_official_fields(site: Site) -> None:
     assert site.admin.json("GET", "/api/topics/orders")["paused"] is True
 
 
-def test_near_and_far_deliveries_are_told_when_there_are_any(site: Site) -> None:
+def test_deliveries_by_zone_and_region_are_shown(site: Site) -> None:
     near = {"zone_local_msg_count": 3, "region_local_msg_count": 2, "global_msg_count": 1}
     site.nsqds[0].topics["orders"]["channels"]["billing"] |= near
     shown = site.admin.json("GET", "/api/topics/orders/billing")
@@ -243,7 +243,7 @@ def test_the_counter_and_inactive_topics(site: Site) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "empty"])
-def test_an_action_goes_to_all_that_have_it(site: Site, verb: str) -> None:
+def test_an_action_reaches_every_node_with_the_topic(site: Site, verb: str) -> None:
     posts = site.posts_of("POST", "/api/topics/orders", {"action": verb})
     assert sorted(posts) == [(one, f"/topic/{verb}?topic=orders") for one in ("nsqd0", "nsqd1")]
     posts = site.posts_of("POST", "/api/topics/orders/mail", {"action": verb})
@@ -268,7 +268,7 @@ def test_creating_goes_to_lookupds_and_for_a_channel_to_nsqds(site: Site) -> Non
     assert sorted(posts[4:]) == [("nsqd0", path), ("nsqd1", path)]
 
 
-def test_deleting_tells_lookupds_first(site: Site) -> None:
+def test_a_deletion_goes_to_nsqlookupds_first(site: Site) -> None:
     """So that consumers who ask meanwhile are not sent there."""
     for path, at in (
         ("/api/topics/orders/mail", "/channel/delete?topic=orders&channel=mail"),
@@ -290,7 +290,7 @@ def test_a_tombstone_comes_before_the_deletion(site: Site) -> None:
     assert list(site.nsqds[0].topics) == ["orders", "lonely"]
 
 
-def test_what_nobody_knows_is_not_found(site: Site) -> None:
+def test_unknown_topics_are_not_found(site: Site) -> None:
     for method, path, document in (
         ("GET", "/api/topics/none", None),
         ("GET", "/api/topics/none/c", None),
@@ -308,7 +308,7 @@ def test_what_nobody_knows_is_not_found(site: Site) -> None:
     assert site.error("GET", "/api/topics/orders/none") == (404, "CHANNEL_NOT_FOUND")
 
 
-def test_some_that_fail_are_a_warning(site: Site) -> None:
+def test_partial_failures_are_a_warning(site: Site) -> None:
     site.nsqds[1].fails = 500
     warning = f"WARNING: {BROKEN}"
     for path in ("/api/topics/orders", "/api/topics/orders/billing", "/api/counter"):
@@ -330,7 +330,7 @@ def test_some_that_fail_are_a_warning(site: Site) -> None:
     assert site.admin.request("GET", "/definitions.json")[0] == 502  # half of them look like all
 
 
-def test_all_that_fail_are_an_error(site: Site) -> None:
+def test_a_total_failure_is_an_error(site: Site) -> None:
     for nsqd in site.nsqds:
         nsqd.fails = 500
     both = f"{BROKEN}\n{BROKEN}"
@@ -350,7 +350,7 @@ def test_all_that_fail_are_an_error(site: Site) -> None:
         assert site.error(method, path, document) == (502, lookupds), (method, path)
 
 
-def test_what_is_no_json_is_said_to_be(site: Site) -> None:
+def test_invalid_json_is_named(site: Site) -> None:
     for path in ("/api/topics", "/api/topics/orders", "/api/topics/orders/mail"):
         status, message = site.error("POST", path, b"{")
         assert status == 400
@@ -382,7 +382,7 @@ def test_older_releases_are_understood(site: Site, version: str) -> None:
     assert old["topics"] == {"idle": ["waiting"]}
 
 
-def test_somebody_else_s_server_is_no_daemon(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_server_is_no_daemon(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever stands at an address by mistake: the others count, and the log is quiet."""
     other = site.lookupds[1]
     monkeypatch.setattr(other, "answer", lambda *_: (200, "<html>welcome</html>"))
@@ -390,7 +390,7 @@ def test_somebody_else_s_server_is_no_daemon(site: Site, monkeypatch: pytest.Mon
     assert said == f"WARNING: {other.address}/topics does not answer as NSQ does"
 
 
-def test_half_a_character_in_a_name_breaks_nothing(site: Site) -> None:
+def test_a_lone_surrogate_in_a_name_breaks_nothing(site: Site) -> None:
     """JSON can hold one; no answer can."""
     held = site.nsqds[0].topics["orders"]["channels"]["billing"]
     held["clients"] = [client(hostname="a\ud83d", user_agent="\udfff\u20ac\U0001f600")]

@@ -184,7 +184,7 @@ def test_a_button_is_shown_to_those_who_may(world: World, click: Click) -> None:
 
 
 @pytest.mark.parametrize("name", [*BY_HAND, *MORE_BY_HAND])
-def test_a_request_by_hand_needs_the_role(
+def test_a_direct_request_needs_the_role(
     world: World, installation: Installation, name: str
 ) -> None:
     method, path, wanted, document = (BY_HAND | MORE_BY_HAND)[name]

@@ -34,7 +34,7 @@ def test_channels_nodes_and_pages_by_any_part() -> None:
     assert find("overv", installation(), PAGES)[0].path == ("",)
 
 
-def test_a_message_id_leads_to_its_life() -> None:
+def test_a_message_id_leads_to_its_timeline() -> None:
     (found,) = find(" 0ABC000000000001 ", installation(), PAGES)
     assert (found.kind, found.path) == ("message", ("trace",))
     assert found.query == (("id", "0abc000000000001"),)

@@ -83,7 +83,7 @@ def test_all_official_flags_are_there() -> None:
         ([ASKED, "-graphite-url=no url"], "no url"),
     ],
 )  # fmt: skip
-def test_what_must_not_start(given: list[str], words: str) -> None:
+def test_flags_that_prevent_a_start(given: list[str], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_options(given, {})
     assert words in str(raised.value)

@@ -67,7 +67,7 @@ def test_nothing_is_half_written(store: Store) -> None:
     assert found == [(ids[0], "create_topic", "ok"), (ids[1], "create_channel", "ok")]
 
 
-def test_who_is_refused_is_told_that_nothing_was_done(store: Store) -> None:
+def test_a_refusal_says_that_nothing_was_done(store: Store) -> None:
     """By what pages show of an error, too."""
     audit, ann = Audit(store, Notifier(Fetcher(), "")), Caller("ann", Role.DESTROY, "session", "")
     with full_disk(), pytest.raises(NotDone) as refused, audit.entry(ann, ("act",), {}):
@@ -86,7 +86,7 @@ def test_a_session_ends_also_without_a_disk(store: Store) -> None:
     assert not store.has_session(session.key, DAY_S)
 
 
-def test_charts_lose_only_what_the_disk_did_not_take(tmp_path: Path) -> None:
+def test_charts_lose_only_unwritten_minutes(tmp_path: Path) -> None:
     """Also a series that was new then, and values that do not move are written again."""
     history = History(tmp_path, DAY_S)
 

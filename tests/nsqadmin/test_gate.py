@@ -72,7 +72,7 @@ def test_wrong_passwords_behind_a_proxy_keep_out_only_their_client(
     }  # fmt: skip
 
 
-def test_an_address_that_is_made_up_gets_around_nothing(admin: Admin, store: Store) -> None:
+def test_a_forged_address_bypasses_nothing(admin: Admin, store: Store) -> None:
     """No flag names a proxy, so nobody's word for it counts."""
     for number in range(TRIES):
         assert log_in(admin, "ann", "wrong", by=f"203.0.113.{number}") == 401
@@ -80,7 +80,7 @@ def test_an_address_that_is_made_up_gets_around_nothing(admin: Admin, store: Sto
     assert newest(store, "login").remote == "127.0.0.1"
 
 
-def test_a_name_is_guessed_from_everywhere_only_so_often() -> None:
+def test_guesses_for_a_name_are_limited_across_clients() -> None:
     tries = Tries(lambda: 0.0)
     most = {"name ann": limits.ADMIN_LOGIN_TRIES_OF_NAME}
     for _ in range(limits.ADMIN_LOGIN_TRIES_OF_NAME):
@@ -90,7 +90,7 @@ def test_a_name_is_guessed_from_everywhere_only_so_often() -> None:
         tries.check(most)
 
 
-def test_looking_keeps_no_session_alive_and_a_person_does(admin: Admin, store: Store) -> None:
+def test_only_activity_keeps_a_session_alive(admin: Admin, store: Store) -> None:
     token = store.begin_session("ann")
     cookie = {"Cookie": f"{COOKIE}={token}"}
     store._db.execute("UPDATE sessions SET used_s = used_s - 3600")
@@ -107,7 +107,7 @@ def test_looking_keeps_no_session_alive_and_a_person_does(admin: Admin, store: S
     assert admin.request("POST", "/session", b"")[0] == 403
 
 
-def test_log_outs_and_refusals_are_written_down(
+def test_logouts_and_refusals_are_audited(
     admin: Admin, store: Store, installation: Installation
 ) -> None:
     headers = logged_in(store, "bo")

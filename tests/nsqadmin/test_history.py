@@ -44,7 +44,7 @@ def test_a_minute_has_the_mean_of_rates_and_the_last_of_levels(history: History)
     assert value(first.values, "depth") == 59
 
 
-def test_what_is_written_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_minutes_survive_a_restart(tmp_path: Path) -> None:
     history = History(tmp_path, DAY_S)
     history.take(snapshot(BEGIN_S, depth=7))
     history.close()
@@ -67,7 +67,7 @@ def test_an_unchanged_series_is_written_once_and_read_on(history: History) -> No
     assert [value(one.values, "depth") for one in later] == [5.0] * 5
 
 
-def test_minutes_in_which_nobody_looked_are_a_gap(history: History) -> None:
+def test_unobserved_minutes_are_a_gap(history: History) -> None:
     history.take(snapshot(BEGIN_S))
     history.take(snapshot(BEGIN_S + 180))
     history.flush()
@@ -94,7 +94,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "history.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_penstock_keeps_for_itself_is_no_traffic(history: History) -> None:
+def test_internal_topics_are_not_traffic(history: History) -> None:
     now = snapshot(BEGIN_S, in_rate=4.0)
     now.topics["_pipelines"] = TopicState("_pipelines", in_rate=1.0)
     history.take(now)
@@ -160,7 +160,9 @@ LOOKS = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max
 
 
 @given(LOOKS, st.integers(1, 12), st.integers(0, 50))
-def test_what_was_taken_comes_out(looks: list[dict[str, int]], kept_s: int, span_s: int) -> None:
+def test_compressed_samples_round_trip(
+    looks: list[dict[str, int]], kept_s: int, span_s: int
+) -> None:
     """As if every sample had been stored."""
     recent = Recent(kept_s, samples_max=1_000)
     plain: dict[str, list[Sample]] = {}
@@ -178,7 +180,7 @@ def test_what_was_taken_comes_out(looks: list[dict[str, int]], kept_s: int, span
         assert recent.samples(name, span_s) == wanted
 
 
-def test_what_does_not_move_costs_nothing() -> None:
+def test_constant_series_take_no_samples() -> None:
     recent = Recent()
     idle = dict.fromkeys((f"t{number}" for number in range(1000)), Measures())
     for second in range(1000):

@@ -22,14 +22,14 @@ TWICE = [
 ]
 
 
-def test_a_life_in_a_sentence() -> None:
+def test_a_timeline_in_a_sentence() -> None:
     assert lifeline.summary(TWICE) == (
         "Published at 08:00:00.000 in orders; sent to mail twice, timed out once, finished after"
         " 1 min 2 s; sent to store once, finished after 3 ms."
     )
 
 
-def test_nothing_is_told_that_is_not_known() -> None:
+def test_a_summary_states_only_known_facts() -> None:
     assert lifeline.summary([event(Kind.SENT, 0, "mail")]) == (
         "Its publishing was not traced; sent to mail once, not answered yet."
     )

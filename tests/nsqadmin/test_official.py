@@ -55,7 +55,7 @@ def test_the_rate_of_a_counter_is_asked_of_graphite(admin: Admin, elsewhere: Els
     assert admin.json("GET", "/config/statsd_interval") == 30 * 10**9
 
 
-def test_every_action_is_told_to_the_endpoint(
+def test_every_action_is_reported_to_the_endpoint(
     installation: Installation, admin: Admin, elsewhere: Elsewhere
 ) -> None:
     """With what the official one tells, in order, and not when it was refused or has failed."""

@@ -93,7 +93,7 @@ def world(shared: World) -> Iterator[World]:
         setattr(provider, name, value)
 
 
-def test_a_log_in_and_what_it_may(installation: Installation, world: World) -> None:
+def test_a_login_and_its_permissions(installation: Installation, world: World) -> None:
     admin = world.admin
     assert admin.request("GET", "/api/topics")[0] == 401
     installation.nsqd.post("/topic/create?topic=by_oidc")
@@ -216,7 +216,7 @@ def test_keys_that_were_changed_are_asked_for_again_but_not_often(
         assert provider.keys_asked == 1
 
 
-def test_what_belongs_to_another_browser_or_log_in(world: World) -> None:
+def test_answers_for_another_login_are_refused(world: World) -> None:
     way, cookie = world.begin()
     back = followed(way)
     other = world.begin()[1]
@@ -228,7 +228,7 @@ def test_what_belongs_to_another_browser_or_log_in(world: World) -> None:
     assert world.come_back(back, cookie)[0] == 401  # a code is good once
 
 
-def test_the_provider_may_say_no(world: World) -> None:
+def test_a_refusal_of_the_provider(world: World) -> None:
     world.provider.refuses = "access_denied<script>"
     status, body, _ = world.log_in()
     assert status == 401
@@ -240,7 +240,7 @@ def test_the_provider_may_say_no(world: World) -> None:
     assert (status, "another provider" in body) == (401, True)
 
 
-def test_afterwards_only_pages_of_ours_are_gone_to(world: World) -> None:
+def test_a_login_redirects_to_own_pages_only(world: World) -> None:
     for target in ("//evil.example", "https://evil.example", "/\\evil.example"):
         assert world.log_in(target)[2]["location"] == "/"
 
@@ -258,7 +258,7 @@ def test_a_session_lasts_through_a_restart_but_its_rights_do_not(world: World) -
     assert world.admin.request("GET", "/api/topics", headers=cookie)[0] == 200
 
 
-def test_a_provider_that_is_down_is_told(installation: Installation, tmp_path: Path) -> None:
+def test_an_unreachable_provider_is_reported(installation: Installation, tmp_path: Path) -> None:
     with Provider() as provider:
         flags = flags_of(provider, tmp_path)
     with Admin(tmp_path / "a", installation.of_nsqd, *flags) as admin:
@@ -270,7 +270,7 @@ def test_a_provider_that_is_down_is_told(installation: Installation, tmp_path: P
 # --- rules ---
 
 
-def test_only_what_a_provider_has_verified_is_a_name() -> None:
+def test_only_verified_names_count() -> None:
     claims = {"sub": "7", "email": "ann@x", "preferred_username": "admin", "groups": "a, b"}
     assert who(claims, "groups") == Claimed("7", "", ("a", "b"))
     assert who(claims | {"email_verified": "true"}, "groups").email == ""
@@ -313,7 +313,7 @@ def test_a_provider_is_who_it_says_and_safe() -> None:
         (["-oidc-scopes=email"], "oidc-scopes"),
     ],
 )
-def test_flags_that_do_not_go(flags: list[str], named: str) -> None:
+def test_conflicting_flags(flags: list[str], named: str) -> None:
     fine = ["-nsqd-http-address=127.0.0.1:1", "-oidc-issuer=https://idp.example",
             "-oidc-client-id=x", "-oidc-redirect-url=https://x/login/oidc/callback"]  # fmt: skip
     read_options(fine, {})

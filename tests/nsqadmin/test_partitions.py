@@ -113,7 +113,7 @@ def test_a_cluster_shows_what_each_node_is_for_and_how_far_followers_are_behind(
     assert replica_row(link, REPLICAS, found, newer)["lag"] is None
 
 
-def test_what_a_silent_node_has_led_is_counted_where_it_is_led_now() -> None:
+def test_a_partition_counts_at_its_current_leader() -> None:
     dead = replicated("b:1", "leader", 4, depth=9, error="gone")
     follower = replicated("a:1", "follower", 4)
     topic = seen_in_a_cluster(cluster_of(leader=1, epoch=4), follower, dead).topics["t"]
@@ -127,7 +127,7 @@ def test_what_a_silent_node_has_led_is_counted_where_it_is_led_now() -> None:
     assert deleted.topics == {}
 
 
-def test_a_topic_whose_nodes_are_all_down_is_none_that_no_nsqd_has() -> None:
+def test_a_topic_on_silent_nodes_is_not_unknown() -> None:
     found = make(1.0, {}, ("t", "nobodys"), (), Snapshot(), cluster_of(leader=1, epoch=5))
     assert idle_topics(found) == ["nobodys"]
 
@@ -155,7 +155,7 @@ def test_rates_are_by_partition() -> None:
     assert (slow.in_rate, slow.finish_rate) == pytest.approx((10, 20))
 
 
-def test_the_one_that_lags_is_named() -> None:
+def test_the_lagging_partition_is_named() -> None:
     parts = snapshot(document(36)).topics["t"].channels["slow"].partitions
     assert part_note(parts) == "Partition 1 has 36 of the 36 that wait."
     even = [one._replace(depth=10) for one in parts]
@@ -253,7 +253,7 @@ def test_pages_go_over_all_partitions_by_time() -> None:
 # --- what is inside, and replay ---
 
 
-def test_a_dead_letter_is_where_its_partition_is() -> None:
+def test_dead_letters_are_shown_by_partition() -> None:
     row = {"dead_letter_topic": "d", "partition": 2, "offset": 7}
     assert dead_letter("a", row) == DeadLetterRef("a", "d", 2, 7)
     assert dead_letter("a", {"dead_letter_topic": "d", "offset": 7}) == DeadLetterRef(

@@ -133,7 +133,7 @@ def test_a_long_run_has_a_bounded_chart() -> None:
 # --- who is alive ---
 
 
-def test_silence_is_told_only_where_somebody_listens() -> None:
+def test_silence_is_reported_only_while_someone_listens() -> None:
     runs = fold([encode(state())])
     (run,) = runs.all()
     assert runs.phase(run) == "running"
@@ -147,7 +147,7 @@ def test_silence_is_told_only_where_somebody_listens() -> None:
     assert runs.phase(run) == "running"
 
 
-def test_who_has_ended_may_be_silent() -> None:
+def test_a_finished_run_may_be_silent() -> None:
     runs = fold([encode(state(state="finished"))])
     runs.looked(NODE, 1e9)
     assert runs.phase(runs.all()[0]) == "finished"
@@ -206,7 +206,7 @@ def test_a_lag_that_only_grows(lags: list[int], grown: int) -> None:
     assert under_test.grown_lag(points) == grown
 
 
-def test_the_command_is_what_was_started_and_harmless() -> None:
+def test_the_command_repeats_the_start_safely() -> None:
     options: dict[str, Any] = {
         "config": "/etc/p.toml", "once": True, "log": False, "trigger": "2s", "rate": 5,
         "topics": ["a", "b"], "where": "x = 'y'; rm -rf /\n$(id)\x1b[2J‮",
@@ -219,6 +219,6 @@ def test_the_command_is_what_was_started_and_harmless() -> None:
     assert line.isprintable()
 
 
-def test_what_spark_submit_started_is_started_by_it() -> None:
+def test_a_run_of_spark_submit_shows_its_command() -> None:
     line = command(state(submitted=True, options={"once": True}))
     assert line == 'spark-submit "$(python -m penstock.pipelines --entry)" archive --once'

@@ -98,7 +98,7 @@ async def test_a_topic_that_was_made_again_is_read_from_its_start(broker: FakeBr
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
-async def test_what_can_not_be_read_is_passed_over(broker: FakeBroker, what: str) -> None:
+async def test_unreadable_messages_are_skipped(broker: FakeBroker, what: str) -> None:
     world = World(broker)
     world.publish(state(1, "r1"))
     world.publish(state(1, "r2"))

@@ -24,7 +24,7 @@ def write(upstream: Upstream, nodes: list[str], **changes: str) -> str:
     return asyncio.run(settings.write(upstream, nodes, TOPIC, changes))
 
 
-def test_what_holds_and_where_it_comes_from() -> None:
+def test_effective_settings_and_their_source() -> None:
     same = {"max_depth": 0, "trace_rate": 0.5, "max_age": "0s"}
     upstream = nodes(
         a=same | {"own": ["trace_rate", "max_depth"]},
@@ -47,7 +47,7 @@ def test_a_channel_has_its_own() -> None:
     ]  # fmt: skip
 
 
-def test_nodes_that_do_not_tell_are_named() -> None:
+def test_nodes_without_settings_are_named() -> None:
     upstream = nodes(
         down=FetchFailed("down", "refused"),
         official=DaemonRefused("official", "got response 404", 404, "NOT_FOUND"),
@@ -72,7 +72,7 @@ def test_a_change_goes_to_all_and_says_who_missed_it() -> None:
         write(nodes(a={}, b=FetchFailed("b", "refused")), ["a", "b"], max_depth="5")
 
 
-def test_what_the_first_node_refuses_is_changed_nowhere() -> None:
+def test_a_refusal_of_the_first_node_changes_nothing() -> None:
     said = "INVALID_ARG_MAX_AGE '5': '5' is no duration"
     upstream = nodes(a=DaemonRefused("a", "got response 400", 400, said), b={})
     with pytest.raises(SettingRefused, match="'5' is no duration"):
@@ -82,13 +82,13 @@ def test_what_the_first_node_refuses_is_changed_nowhere() -> None:
     assert upstream.posted == []
 
 
-def test_what_lets_messages_go_needs_the_role_for_that() -> None:
+def test_settings_that_remove_messages_need_the_role() -> None:
     assert settings.roles_of(TOPIC, {"max_depth": "5", "trace_rate": "1"}) == Role.OPERATE
     assert settings.roles_of(TOPIC, {"max_depth": "5", "max_age": "1s"}) == Role.DESTROY
     assert settings.detail({"max_depth": "5", "max_age": ""}) == "max_depth=5, max_age=(default)"
 
 
-def test_flags_are_shown_in_words() -> None:
+def test_flags_are_shown_as_text() -> None:
     values = {"/config/msg_timeout": 90 * 10**9, "/config/max_msg_size": 1_048_576,
               "/config/max_rdy_count": 2500}  # fmt: skip
     refused = DaemonRefused("a", "got response 400", 400, "INVALID_OPTION")

@@ -78,7 +78,7 @@ def test_a_channel_of_that_name_elsewhere_holds_none() -> None:
     assert not holder.is_internal
 
 
-def test_nobody_is_advised_to_consume_dead_letters() -> None:
+def test_dead_letter_topics_need_no_consumer() -> None:
     found = dead_letters()
     grown = [Sample(float(at), Measures(out_rate=1.0, depth=float(at))) for at in range(0, 120, 10)]
     told = [one.what for one in findings(found, lambda name: grown)]
@@ -87,7 +87,7 @@ def test_nobody_is_advised_to_consume_dead_letters() -> None:
     assert not [one for one in told if "redrive" in one]
 
 
-def test_what_waits_is_summed_over_channels() -> None:
+def test_the_backlog_is_summed_over_channels() -> None:
     after = two(node(10.0, 1), node(12.0, 1, depth=5, in_flight_count=2, deferred_count=3))
     topic = after.topics["t"]
     assert (topic.backlog, topic.in_flight, topic.deferred) == (6, 2, 3)
@@ -103,7 +103,7 @@ def test_a_topic_is_the_sum_of_its_nodes() -> None:
     assert topic.nodes == topic.channels["ch"].nodes == ["a:1", "b:1"]
 
 
-def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:
+def test_empty_values_are_not_kept() -> None:
     channel: dict[str, Any] = {
         "channel_name": "c", "depth": 0, "in_flight_count": 2, "oldest_age_seconds": 0.0,
         "clients": None, "paused": False,
@@ -133,5 +133,5 @@ def test_what_says_nothing_is_not_kept_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("topics", [None, "many", [1, None], [{"channels": "none"}]])
-def test_an_answer_that_is_no_nsqds_is_left_as_it_is(topics: Any) -> None:
+def test_answers_of_other_servers_stay_unchanged(topics: Any) -> None:
     assert lean({"topics": topics}) == {"topics": topics}

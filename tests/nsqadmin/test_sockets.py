@@ -114,7 +114,7 @@ async def test_another_site_opens_no_socket(world: World, forged: dict[str, str]
 
 
 @pytest.mark.parametrize("attacker", ["vera", "otto", ""])
-async def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) -> None:
+async def test_pages_of_other_users_are_out_of_reach(world: World, attacker: str) -> None:
     """Its id is known: leaked by a log, or a screen that was shared."""
     page, _ = world.page("dora")
     event = page.press(pause_of(page))
@@ -147,7 +147,7 @@ async def test_a_viewer_has_no_handle_to_pull(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["logout", "role", "removed"])
-def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
+def test_a_page_ends_with_its_session(world: World, end: str) -> None:
     page, headers = world.page("dora")
     event = page.press(pause_of(page))
 
@@ -178,7 +178,7 @@ def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
         world.store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
 
 
-async def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
+async def test_invalid_messages_are_ignored_and_not_logged(world: World) -> None:
     page, headers = world.page("dora")
     forged = "2026-11-21 nsqadmin: dora logged in\nfrom nowhere"
     async with socket(world.admin, page, headers) as own:

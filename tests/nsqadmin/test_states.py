@@ -25,32 +25,32 @@ def pace(depths: Sequence[float], out: float = 50.0, **channel: Any) -> Lag:
     return states.lag_of(ChannelState("t", "c", **given), samples(depths, out))
 
 
-def test_what_comes_in_batches_is_no_backlog() -> None:
+def test_batches_are_no_backlog() -> None:
     assert pace([3, 120, 7, 100]).pace == states.KEEPS_UP
     assert pace([0, 0, 0], in_rate=0.0, finish_rate=0.0) == Lag(states.IDLE, 0)
 
 
-def test_one_that_catches_up_has_an_end() -> None:
+def test_a_channel_that_catches_up_has_an_estimate() -> None:
     found = pace([5000, 4900, 4800, 4700])
     assert (found.pace, found.waits) == (states.GAINS, 4700)
     assert found.growth == pytest.approx(-20)
     assert found.empty_s == pytest.approx(235)
 
 
-def test_one_that_falls_behind_has_none() -> None:
+def test_a_channel_that_falls_behind_has_no_estimate() -> None:
     found = pace([4700, 4800, 4900, 5000])
     assert (found.pace, found.empty_s) == (states.LOSES, None)
     assert pace([5000, 5001, 4999, 5000]).pace == states.HOLDS
 
 
-def test_those_that_somebody_has_to_look_at() -> None:
+def test_states_that_need_attention() -> None:
     assert pace([9, 10, 11, 12], paused=True).pace == states.PAUSED
     assert pace([9, 10, 11, 12], clients=0, in_rate=1.0).pace == states.UNREAD
     assert pace([900, 900, 900], out=0.0).pace == states.STUCK
     assert {states.PAUSED, states.UNREAD, states.STUCK, states.LOSES} == states.LATE
 
 
-def test_a_few_seconds_say_nothing() -> None:
+def test_a_few_seconds_are_not_judged() -> None:
     assert states.trend(samples([0, 1000], every_s=1.0)) == 0
     assert states.trend([]) == 0
     assert states.trend([*samples([0, 10, 20]), Sample(15.0, None)]) == pytest.approx(2)
@@ -78,7 +78,7 @@ def test_a_topic_that_is_well_and_one_that_nobody_reads() -> None:
     assert states.topic_saying(topic(in_rate=0.0), {}).startswith("Nothing comes in")
 
 
-def test_what_is_not_known_of_a_topic() -> None:
+def test_states_of_an_unknown_topic() -> None:
     assert states.topic_saying(TopicState("idle"), {}).startswith("No nsqd that is known has it")
     unseen = TopicState("orders", registered=["n:1"], stale_s=9.0)
     assert states.topic_saying(unseen, {}) == "n:1 does not answer, so nothing is known of it."

@@ -79,7 +79,7 @@ def test_a_local_user_of_the_same_name_is_another(store: Store) -> None:
     assert store.session(token, HOUR_S) is None
 
 
-def test_sessions_and_log_ins_are_told_without_their_tokens(store: Store, clock: _Clock) -> None:
+def test_sessions_and_logins_are_listed_without_tokens(store: Store, clock: _Clock) -> None:
     store.put_user("bo", HASHED, Role.VIEW)
     token = store.begin_session("bo")
     store.begin_session("ann@x", ANN)

@@ -105,12 +105,12 @@ def _is_of(file: Path, time_us: int) -> bool:
     return file.parent.name == f"date={datetime.fromtimestamp(time_us / 1e6, UTC).date()}"
 
 
-def test_what_is_no_table_says_so(tmp_path: Path) -> None:
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(TableUnreadable, match="it is no Delta table"):
         asked(wanted(f"{ID:016x}"), tmp_path / "nowhere")
 
 
-def test_what_both_have_is_one() -> None:
+def test_events_of_log_and_table_merge() -> None:
     later = event(Kind.FINISHED, 900, channel="mail", attempts=1)
     logged = [("n1", SENT._replace(time_ns=SENT.time_ns + 999)), ("n1", later), ("n2", SENT)]
     found = merged(logged, [PUBLISHED, SENT, SENT, SENT])
@@ -134,7 +134,7 @@ def test_an_event_of_a_later_version_is_named() -> None:
         event_of(row)
 
 
-def test_what_is_typed() -> None:
+def test_queries_as_typed() -> None:
     ask = wanted(f" {ID:016x} ")
     assert (ask.message_id, ask.is_bounded) == (ID, True)
     assert 0 <= parse(ID).time_ns // 10**6 - ask.from_ms <= 10_000

@@ -99,7 +99,7 @@ async def looks(watch: Watch, for_s: float) -> None:
 
 
 @within(watching, 2)
-async def test_what_any_node_says_of_a_cluster_is_taken(
+async def test_any_node_describes_the_cluster(
     watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ADMIN_DISCOVERY_S", 0.02)
@@ -114,7 +114,7 @@ async def test_what_any_node_says_of_a_cluster_is_taken(
 
 
 @within(watching, 2)
-async def test_one_that_hangs_slows_nobody(
+async def test_a_hanging_node_does_not_slow_the_others(
     watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
@@ -231,7 +231,7 @@ def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
 
 
 @within(watching, 2)
-async def test_who_cannot_say_who_is_there_drops_nobody(watch: Watch, upstream: Nodes) -> None:
+async def test_a_failing_nsqlookupd_drops_no_node(watch: Watch, upstream: Nodes) -> None:
     await watch.look()
     upstream.gone.add("b:1")
     upstream.missed = "WARNING: one nsqlookupd does not answer"

@@ -41,7 +41,7 @@ class NoDisk:
         pytest.fail(f"{name} was called")
 
 
-def test_it_starts_nothing_and_touches_no_file() -> None:
+def test_the_assembly_starts_nothing_and_touches_no_file() -> None:
     clock = FakeClock()
     loop: Any = FakeLoop(clock)
     disk: Any = NoDisk()
@@ -109,7 +109,7 @@ def servers_asked(path: Path, seed: int) -> list[str]:
     return servers.asked
 
 
-def test_a_seed_says_which_auth_server_is_asked(tmp_path: Path) -> None:
+def test_the_seed_chooses_the_auth_server(tmp_path: Path) -> None:
     """The loop of the host has no part in it: none is running here."""
     once, again = ([servers_asked(tmp_path / name, n) for n in range(12)] for name in ("a", "b"))
     assert once == again

@@ -58,13 +58,13 @@ def test_a_good_answer() -> None:
         ({"channels": ["nope", "c?"]}, True, True),
     ],
 )
-def test_what_it_allows(changed: dict[str, Any], subscribes: bool, publishes: bool) -> None:
+def test_permissions_of_a_grant(changed: dict[str, Any], subscribes: bool, publishes: bool) -> None:
     grant = read_grant(entry(**changed))
     assert grant.allows("t", "c") == subscribes
     assert grant.allows("t") == publishes
 
 
-def test_any_entry_may_allow_but_none_lends_to_another() -> None:
+def test_entries_do_not_combine() -> None:
     halves = [ENTRY | {"topic": "^a$", "permissions": ["publish"]},
               ENTRY | {"topic": "^b$", "permissions": ["subscribe"]}]  # fmt: skip
     grant = read_grant(GOOD | {"authorizations": halves})
@@ -98,7 +98,7 @@ def test_any_entry_may_allow_but_none_lends_to_another() -> None:
         (entry(channels=["x"] * 10_000), "more than 10000 patterns"),
     ],
 )
-def test_what_is_no_answer(answer: Any, rule: str) -> None:
+def test_invalid_grants(answer: Any, rule: str) -> None:
     with pytest.raises(AuthFailed, match=rule):
         read_grant(answer)
 
@@ -153,7 +153,7 @@ def test_servers_are_asked_in_turn_from_a_random_one_on() -> None:
     assert first == {"a", "b", "c"}
 
 
-def test_when_none_answers_the_log_learns_why_but_no_secret() -> None:
+def test_a_total_failure_is_logged_without_secrets() -> None:
     bad = entry(topic="(")
     fetcher = FakeFetcher(FetchFailed("http://a:1/auth", "timed out"), bad)
     with pytest.raises(AuthFailed) as caught:
@@ -165,7 +165,7 @@ def test_when_none_answers_the_log_learns_why_but_no_secret() -> None:
     assert "s&c" not in repr(WHO)
 
 
-def test_faults_and_a_stop_are_told_to_who_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_and_a_stop_reach_waiting_clients(caplog: pytest.LogCaptureFixture) -> None:
     async def ask(fetcher: FakeFetcher, stops: bool) -> Any:
         found: list[Any] = []
         asking = auth(fetcher, "a:1")
@@ -242,7 +242,7 @@ def test_refusals(guarded: Running, secret: str | None, sent: bytes, expected: b
     assert "t" not in guarded.daemon.broker.topics
 
 
-def test_what_is_permitted(guarded: Running) -> None:
+def test_permitted_commands(guarded: Running) -> None:
     with authed(guarded, "mine") as client:
         for sent in (pub("mine1", b"x"), mpub("mine2", [b"x", b"y"]), dpub("mine3", 0, b"x")):
             assert client.ask(sent) == ok()
@@ -265,9 +265,7 @@ def test_stats_name_the_client(guarded: Running) -> None:
         assert {key: row[key] for key in row if key.startswith("auth")} == {"authed": True}
 
 
-def test_when_the_server_fails_then_the_client_has_to_go(
-    server: AuthServer, guarded: Running
-) -> None:
+def test_a_failing_auth_server_disconnects_the_client(server: AuthServer, guarded: Running) -> None:
     def end_ttl() -> None:
         """As the timer does it, without the wait."""
         for session in guarded.daemon.protocol.sessions.values():
@@ -301,7 +299,7 @@ def test_a_real_ttl(server: AuthServer, guarded: Running) -> None:
         assert len(server.asked) == count + 1
 
 
-def test_a_client_that_leaves_while_the_server_thinks(
+def test_a_client_that_leaves_during_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -350,9 +348,7 @@ def test_the_common_name_is_passed_on_and_a_403_leads_to_https(
             assert (asked["common_name"], asked["tls"]) == (["someone"], ["true"])
 
 
-def test_a_server_that_nobody_vouches_for_is_not_believed(
-    tmp_path: Path, certificates: Certificates
-) -> None:
+def test_an_untrusted_auth_server_is_refused(tmp_path: Path, certificates: Certificates) -> None:
     with (
         AuthServer(certificates.server()) as secure,
         Running(tmp_path / "data", f"--auth-http-address=https://{secure.address}/auth") as nsqd,

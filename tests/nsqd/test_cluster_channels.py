@@ -74,7 +74,7 @@ class Client:
 # --- SUB ---
 
 
-def test_sub_makes_the_channel_and_is_answered_when_it_is_there(cluster: JoinedCluster) -> None:
+def test_sub_creates_the_channel_before_it_is_answered(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     client = Client(node)
     client.command(b"SUB", b"orders", b"billing")
@@ -141,7 +141,7 @@ def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedClus
     assert "partitions 0, 1 did not confirm it" in document["message"]
 
 
-def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
+def test_delete_is_answered_once_the_channel_is_removed(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     client = Client(node)
     client.command(b"SUB", b"orders", b"billing")
@@ -252,7 +252,7 @@ def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
     assert json.loads(found.body)["own"] == []
 
 
-def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
+def test_a_change_of_a_deleted_channel(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     deleted = ask(cluster.nodes[0], "/channel/delete")
     changed = ask(cluster.nodes[1], "/channel/config", f"{BILLING}&order=key")
@@ -279,7 +279,7 @@ def four() -> Iterator[JoinedCluster]:
     made.close()
 
 
-def test_a_topic_is_made_grows_and_goes(four: JoinedCluster) -> None:
+def test_a_topic_is_created_grown_and_deleted(four: JoinedCluster) -> None:
     answer = asked(four, 0, "/topic/create", "topic=t&partition_num=2&extend=true")
     assert answer.status == 200
     leader = four.led_by("t")
@@ -302,7 +302,7 @@ def test_each_partition_is_in_the_stats_of_its_leader(four: JoinedCluster) -> No
         assert sorted(row["partition"] for row in told) == [0, 1, 2]
 
 
-def test_a_node_that_has_nothing_of_it_makes_it_too(four: JoinedCluster) -> None:
+def test_a_node_without_replicas_creates_the_channel_too(four: JoinedCluster) -> None:
     """There are three replicas, and four nodes."""
     for number in range(4):
         assert asked(four, number, "/topic/create", f"topic=t{number}").status == 200

@@ -62,7 +62,7 @@ def crowd(nsqd: Running, stack: ExitStack) -> list[V2]:
     return clients
 
 
-def test_what_is_too_much_is_refused(nsqd: Running, gate: threading.Event) -> None:
+def test_publishes_beyond_the_bound_are_refused(nsqd: Running, gate: threading.Event) -> None:
     with ExitStack() as stack:
         clients = crowd(nsqd, stack)
         code = b"E_PUB_TOO_MUCH_WAITING %d bytes wait to be stored, 3000 may"

@@ -14,7 +14,7 @@ from .world import Running, eventually, ok, pub, running_with
 nsqd = running_with()
 
 
-def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
+def test_a_stop_answers_received_commands_and_disconnects(tmp_path: Path) -> None:
     """Publishers run into the stop: what got an OK is in the log, and nobody hangs."""
     acknowledged = [0] * 4
     with Running(tmp_path) as nsqd:
@@ -110,7 +110,7 @@ def test_a_fault_in_a_change_over_http_stops_the_daemon(nsqd: Running) -> None:
     assert is_broken(nsqd)
 
 
-def test_a_fault_in_a_look_over_http_does_not(
+def test_a_fault_in_a_read_over_http_does_not_stop_the_daemon(
     nsqd: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -84,7 +84,7 @@ def test_a_topic_without_a_channel_is_reported_and_waited_for_on_demand(nsqd: Ru
     eventually(lambda: has_ended(nsqd))
 
 
-def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_drain_does_not_wait_for_dead_letters(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         config = "/channel/config?topic=t&channel=c&max_attempts=1"
         assert nsqd.request("POST", config).status == 200
@@ -104,7 +104,7 @@ def test_what_gives_up_becomes_a_dead_letter_and_is_not_waited_for(tmp_path: Pat
         assert (answer.status, answer.body) == (409, b'{"message":"FAILED draining"}')
 
 
-def test_it_can_be_called_off(tmp_path: Path) -> None:
+def test_a_drain_can_be_cancelled(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         assert consumer.ask(pub("t", b"1")) == ok()
         ask(nsqd)

@@ -62,7 +62,7 @@ def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
 # --- consumers of topics with headers, over real sockets ---
 
 
-def test_headers_come_to_those_who_ask(keyed_node: Running) -> None:
+def test_clients_that_ask_get_headers(keyed_node: Running) -> None:
     keyed_node.post("/topic/create?topic=with&extend=true")
     with keyed_node.client(extend_support=True) as client:
         for headers, body in ((b'{"a":"1"}', b"one"), (b"", b"two"), (b'{"a":"3"}', b"three")):
@@ -72,7 +72,7 @@ def test_headers_come_to_those_who_ask(keyed_node: Running) -> None:
     assert behind_id == [b'\4\0\x09{"a":"1"}one', b"\0two", b'\4\0\x09{"a":"3"}three']
 
 
-def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
+def test_a_daemon_may_require_clients_to_ask(tmp_path: Path) -> None:
     with Running(tmp_path / "data", "--sub-extend-must=true") as nsqd:
         assert nsqd.request("POST", "/topic/create?topic=with&extend=true").status == 200
         with nsqd.client() as client:

@@ -173,7 +173,7 @@ async def test_everything_is_registered_and_changes_follow(world: World) -> None
 
 
 @within(a_world)
-async def test_a_start_waits_for_who_answers_and_not_long_for_others(world: World) -> None:
+async def test_a_start_waits_for_nsqlookupds_but_not_long(world: World) -> None:
     await world.lookups.settled(10_000 * MS)  # nobody is there to wait for
     world.lookups.set_addresses([world.lookupd.address, "127.0.0.1:1"])
     world.lookups.start(IDENTITY)
@@ -187,7 +187,7 @@ async def test_a_start_waits_for_who_answers_and_not_long_for_others(world: Worl
 
 
 @within(partial(a_world, IMPATIENT))
-async def test_one_that_falls_silent_is_given_up(
+async def test_a_silent_nsqlookupd_is_disconnected(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "penstock.nsqd")
@@ -201,7 +201,7 @@ async def test_one_that_falls_silent_is_given_up(
 
 @each("garbage", [b"\x7f\xff\xff\xff" + b"x" * 100_000, sized(OK) * 10])
 @within(a_world)
-async def test_garbage_never_hurts(world: World, garbage: bytes) -> None:
+async def test_garbage_is_harmless(world: World, garbage: bytes) -> None:
     world.lookupd.reply = lambda command: garbage
     world.lookups.set_addresses([world.lookupd.address])
     world.lookups.start(IDENTITY)
@@ -238,7 +238,7 @@ async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
 
 
 @within(partial(a_world, IMPATIENT))
-async def test_who_answered_the_registrations_is_not_overdue(
+async def test_an_nsqlookupd_that_answered_is_not_overdue(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.connected()
@@ -248,14 +248,14 @@ async def test_who_answered_the_registrations_is_not_overdue(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_what_penstock_keeps_for_itself_is_not_registered() -> None:
+def test_internal_topics_are_not_registered() -> None:
     topics = [Named(name) for name in ("_trace", "_pipelines", "_mine")]
     for partitions, told in ((False, "REGISTER _mine"), (True, "REGISTER _mine 0")):
         assert list(all_commands(topics, partitions)) == [told]  # type: ignore[arg-type]
 
 
 @within(a_world)
-async def test_partitions_are_named_to_one_that_knows_them(world: World) -> None:
+async def test_an_nsqlookupd_of_penstock_gets_partitions(world: World) -> None:
     world.lookupd.reply = lambda command: sized(
         INFO[:-1] + b',"partitions":true}' if command == "IDENTIFY" else OK
     )
@@ -283,7 +283,7 @@ async def test_partitions_are_named_to_one_that_knows_them(world: World) -> None
     await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
 
 
-def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
+def test_only_partitions_led_here_are_registered() -> None:
     topic = Named("t", ["c"], partitions=2)
     topic.replicated = True
 
@@ -381,7 +381,7 @@ def test_other_bad_answers(data: bytes, reason: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=30)))
-def test_any_bytes_are_answers_or_a_fault(parts: list[bytes]) -> None:
+def test_random_bytes_are_answers_or_a_fault(parts: list[bytes]) -> None:
     dialogue = Dialogue(IDENTITY)
     dialogue.begin()
     for part in parts:

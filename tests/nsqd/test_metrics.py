@@ -197,9 +197,7 @@ def test_packets_arrive_and_stay_small(tmp_path: Path) -> None:
             assert b"nsq.me_%d.mem.heap_objects:" % port in seen
 
 
-def test_a_host_that_is_not_there_hurts_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_host_is_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     flags = ("--statsd-address=no.such.host.invalid:8125", "--statsd-interval=20ms")
     with caplog.at_level("INFO", "penstock.nsqd"), Running(tmp_path, *flags) as nsqd:
         eventually(lambda: "statsd no.such.host.invalid:8125" in caplog.text)

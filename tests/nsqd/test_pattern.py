@@ -71,7 +71,7 @@ def test_matches(text: str, names: list[str], others: list[str]) -> None:
 
 
 @each("text", REFUSED)
-def test_what_go_refuses(text: str) -> None:
+def test_patterns_that_go_refuses(text: str) -> None:
     with pytest.raises(PatternInvalid):
         Pattern(text)
 
@@ -181,7 +181,7 @@ def test_no_pattern_takes_for_ever() -> None:
         (FilterType.GLOB, "[b-a]", b"E_INVALID IDENTIFY ext_filter: filter_data is no glob: "),
     ],
 )
-def test_what_is_no_pattern(type_: FilterType, data: str, reason: bytes) -> None:
+def test_invalid_patterns(type_: FilterType, data: str, reason: bytes) -> None:
     with pytest.raises(WireFault) as caught:
         kernel_filter(ExtFilter(type_, (("a", data),)))
     assert caught.value.data.startswith(reason)

@@ -123,7 +123,7 @@ class Client:
         self.commands.until(session, Fault.SUB_FAILED, ask, held)
 
 
-def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:
+def test_a_change_that_is_replicated_already_is_answered_at_once(cluster: Cluster) -> None:
     Client().wait(cluster)
     cluster.run()
     client = Client()
@@ -131,7 +131,7 @@ def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:
     assert (client.told, client.waits, client.resumed) == (["held"], False, 0)
 
 
-def test_no_command_is_read_until_the_set_has_it(cluster: Cluster) -> None:
+def test_no_command_is_read_until_the_change_is_replicated(cluster: Cluster) -> None:
     client = Client()
     cluster.nodes[0].topic.find_channel("billing").empty()
     cluster.publish(0, b"a")
@@ -159,7 +159,7 @@ def test_a_leadership_that_ends_is_an_error_of_the_command(cluster: Cluster) -> 
     assert "ask again" in str(error)
 
 
-def test_a_client_that_has_gone_hears_nothing(cluster: Cluster) -> None:
+def test_a_gone_client_gets_no_answer(cluster: Cluster) -> None:
     client = Client()
     cluster.cut.add(2)
     cluster.nodes[0].topic.find_channel("billing").empty()

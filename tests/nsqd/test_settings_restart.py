@@ -51,7 +51,7 @@ def change(nsqd: Running, dice: random.Random) -> bool:
     return answer.status == 200
 
 
-def test_all_that_is_taken_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_all_settings_survive_a_restart(tmp_path: Path) -> None:
     seed = fresh_seed()
     print("seed", seed)
     dice = random.Random(seed)

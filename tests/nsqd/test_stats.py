@@ -253,7 +253,7 @@ def test_a_channel_says_in_which_partition_it_lags(lagging: Running) -> None:
     assert slow["oldest_age_seconds"] > 0  # of its oldest anywhere
 
 
-def test_topics_that_have_it_are_left(lagging: Running) -> None:
+def test_only_topics_with_the_channel_are_shown(lagging: Running) -> None:
     def names(partition: int) -> list[str]:
         return [row["topic_name"] for row in lagging.stats(f"&partition={partition}")["topics"]]
 

@@ -58,7 +58,7 @@ def test_the_lowest_version(
     assert len(caplog.records) == (wanted in ("tls1.0", "tls1.1"))
 
 
-def test_files_that_do_not_serve(certificates: Certificates, tmp_path: Path) -> None:
+def test_unusable_files(certificates: Certificates, tmp_path: Path) -> None:
     rubbish = tmp_path / "rubbish.pem"
     rubbish.write_text("no certificate")
     key, cert = f"--tls-key={certificates.key}", f"--tls-cert={certificates.cert}"
@@ -76,7 +76,7 @@ def test_files_that_do_not_serve(certificates: Certificates, tmp_path: Path) -> 
         assert caught.value.name == name
 
 
-def test_an_encrypted_key_is_refused_and_nobody_is_asked(
+def test_an_encrypted_key_is_refused_without_a_prompt(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     from cryptography.hazmat.primitives import serialization
@@ -109,7 +109,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked(
         (["--tls-client-auth-policy=require", "--tls-required=tcp-https"], "tcp-https"),
     ],
 )
-def test_what_is_required(flags: list[str], required: str) -> None:
+def test_values_of_tls_required(flags: list[str], required: str) -> None:
     assert options(*flags).tls_required == required
 
 
@@ -307,7 +307,7 @@ def test_publish_and_consume(
             assert (seen["tls"], seen["tls_version"], seen["tls_cipher_suite"]) == (False, "", "")
 
 
-def test_what_a_client_says_too_early_is_read_after_the_switch(port: int) -> None:
+def test_early_bytes_are_read_after_the_upgrade(port: int) -> None:
     """It need not wait for the OK: the stream changes right behind IDENTIFY."""
     with V2Client(port) as client:
         early = Upgraded.encoded.__get__(_Snappy())(pub("early", b"x"))
@@ -374,7 +374,7 @@ def test_a_client_that_closes_tls_properly_gets_its_answers(
             client.socket.unwrap()  # it hears answers where it wanted only a goodbye
 
 
-def test_the_daemon_says_goodbye(tmp_path: Path, certificates: Certificates) -> None:
+def test_the_daemon_closes_tls_properly(tmp_path: Path, certificates: Certificates) -> None:
     with Running(tmp_path / "data", *certificates.flags, "--min-disk-free=0") as node:
         clients = [
             connect(node.daemon.tcp_address.port, certificates, form) for form in FORMS.values()

@@ -154,7 +154,7 @@ async def test_another_node_makes_it_meanwhile(world: World) -> None:
     assert not world.is_placed
 
 
-def test_it_has_to_be_asked_for(world: World) -> None:
+def test_an_import_must_be_requested(world: World) -> None:
     own = own_topics(DISK, world.data_path)
     with pytest.raises(Refused, match=r"of no cluster \(orders\)\. With --cluster-import-topics"):
         check_import(world.data_path, own, wanted=False)

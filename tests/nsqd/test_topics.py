@@ -105,7 +105,7 @@ async def test_at_once_without_lookupds_and_for_topics_that_are_there() -> None:
     assert world.fetcher.asked == []
 
 
-async def test_channels_of_all_lookupds_are_made_before_anybody_is_told() -> None:
+async def test_channels_of_all_nsqlookupds_are_created_before_the_answer() -> None:
     world = World(
         a={"channels": ["c1", "c2", "gone#ephemeral"]},
         b={"channels": ["c2", "c3", "bad$", 7, "\ud800", "x" * 65]},
@@ -149,7 +149,7 @@ async def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() 
     assert world.broker.shapes == {"t": (4, True, True), "u": (0, False, False)}
 
 
-async def test_errors_reach_those_who_wait() -> None:
+async def test_errors_reach_waiting_callers() -> None:
     world = World(a={"channels": []})
     world.ask("bad$")
     assert isinstance(world.found.pop(), NameInvalid)
@@ -165,7 +165,7 @@ async def test_errors_reach_those_who_wait() -> None:
 
 
 @pytest.mark.parametrize("fault", [NotFound("topic", "t"), RuntimeError("a bug")])
-async def test_a_fault_reaches_them_too(fault: Exception) -> None:
+async def test_a_fault_reaches_waiting_callers_too(fault: Exception) -> None:
     world = World(a={"channels": []})
 
     def fail(name: str, *shape: object) -> FakeTopic:
@@ -215,7 +215,7 @@ class ClusterWorld(World):
         )
 
 
-async def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
+async def test_a_cluster_node_asks_its_metadata_and_no_nsqlookupd() -> None:
     world = ClusterWorld()
     world.ask("t", NewTopic(2, extended=True))
     world.ask("t")
@@ -231,7 +231,7 @@ async def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
     assert world.fetcher.asked == []
 
 
-async def test_each_hears_why_the_cluster_did_not_make_it() -> None:
+async def test_each_caller_gets_the_reason_of_the_cluster() -> None:
     world = ClusterWorld()
     world.ask("t")
     world.ask("t")
@@ -253,7 +253,7 @@ async def test_a_topic_that_other_nodes_have_is_named_as_such() -> None:
     assert kinds == [PartitionElsewhere, PartitionElsewhere, Refused]
 
 
-async def test_what_is_of_one_node_does_not_go_to_the_cluster() -> None:
+async def test_topics_of_one_node_do_not_go_to_the_cluster() -> None:
     world = ClusterWorld()
     world.lookups = []
     for name in ("t#ephemeral", "_trace"):

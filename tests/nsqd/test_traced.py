@@ -48,7 +48,7 @@ def pack(*messages: bytes) -> bytes:
     return u32(len(messages)) + b"".join(messages)
 
 
-def test_a_numbered_producer_is_told_where_its_message_lies_unless_it_repeats(
+def test_an_idempotent_traced_publish_gets_its_position_but_a_repeat_does_not(
     nsqd: Running,
 ) -> None:
     nsqd.request("POST", "/pub?topic=t", b"another's")

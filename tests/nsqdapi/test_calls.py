@@ -66,7 +66,7 @@ def test_parts_are_joined() -> None:
         (b'{"topics":{"t":{"identity":"x","partitions":{"0":{"earliest":0}}}}}', "`end`"),
     ],
 )
-def test_what_is_no_answer_of_nsqd(body: bytes, reason: str) -> None:
+def test_invalid_answers(body: bytes, reason: str) -> None:
     with pytest.raises(AnswerInvalid, match=reason):
         calls.positions().decode(body, {})
 

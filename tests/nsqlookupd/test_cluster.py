@@ -182,7 +182,7 @@ def test_leaders_move_and_nodes_come_and_go(desk: Desk) -> None:
     assert desk.led() == {"0": "h3", "1": "h2"}
 
 
-def test_what_is_deleted_is_gone_and_what_is_left_of_it_is_no_part_of_the_next(desk: Desk) -> None:
+def test_leftovers_of_a_deleted_topic_do_not_join_the_next(desk: Desk) -> None:
     desk.put_channel("old")
     desk.put_topic(1, 2)
     desk.run()
@@ -199,7 +199,7 @@ def test_what_is_deleted_is_gone_and_what_is_left_of_it_is_no_part_of_the_next(d
     assert desk.get("/channels?topic=t") == {"channels": []}
 
 
-def test_a_node_that_registers_too_stands_there_once(desk: Desk) -> None:
+def test_a_node_that_registers_too_is_listed_once(desk: Desk) -> None:
     desk.put_topic(1)
     desk.run()
     client = desk.identified(broadcast_address="h2")
@@ -296,7 +296,7 @@ def test_an_outage_of_etcd_that_ends_the_leases_drops_nobody(desk: Desk) -> None
     assert desk.registry.unled_ns("t", 1) is not None
 
 
-def test_each_names_all_and_the_same_leader(desk: Desk) -> None:
+def test_each_nsqlookupd_lists_all_and_names_the_same_leader(desk: Desk) -> None:
     desk.run(3)
     second = Desk(desk.store, "l2")
     second.clock.pass_ns(desk.clock.mono_ns() - second.clock.mono_ns())
@@ -346,7 +346,7 @@ def test_a_channel_of_a_topic_that_is_not_there_is_refused_by_a_node(desk: Desk)
     assert (answer.status, answer.body) == (404, b'{"message":"TOPIC_NOT_FOUND"}')
 
 
-def test_a_topic_that_another_one_has_had_deleted_is_deleted(desk: Desk) -> None:
+def test_a_deletion_through_another_nsqlookupd_counts(desk: Desk) -> None:
     desk.put_topic(2)
     desk.run()
     desk.nsqds.answers = [Fetched(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
@@ -354,7 +354,7 @@ def test_a_topic_that_another_one_has_had_deleted_is_deleted(desk: Desk) -> None
     assert (answer.status, answer.body) == (200, b"")
 
 
-def test_what_may_have_been_heard_is_not_asked_twice(desk: Desk) -> None:
+def test_a_request_that_may_have_arrived_is_not_repeated(desk: Desk) -> None:
     desk.put_topic(2)
     desk.run()
     desk.nsqds.answers = [FetchFailed("u", "timed out")]
@@ -369,7 +369,7 @@ def test_what_may_have_been_heard_is_not_asked_twice(desk: Desk) -> None:
     assert len(desk.nsqds.asked) == 1
 
 
-def test_what_is_no_topic_of_the_cluster_is_registered_here(desk: Desk) -> None:
+def test_other_topics_are_registered_at_the_nsqlookupd(desk: Desk) -> None:
     desk.run()
     assert desk.ask("/topic/create?topic=t%23ephemeral", "POST")[0].status == 200
     assert desk.get("/topics") == {"topics": ["t#ephemeral"]}
@@ -390,7 +390,7 @@ def test_what_is_no_topic_of_the_cluster_is_registered_here(desk: Desk) -> None:
 SETTLED_S = CONTROLLER_SETTLE_NS / S + 2
 
 
-def test_one_of_them_acts_and_another_when_it_is_gone() -> None:
+def test_one_nsqlookupd_acts_and_another_takes_over() -> None:
     one = Desk()
     other = Desk(one.store, "l2")
     for _ in range(round(SETTLED_S)):

@@ -96,7 +96,7 @@ def test_answers_come_in_order_and_a_fatal_one_is_the_last() -> None:
         assert client.read() == b""
 
 
-def test_a_half_closed_client_hears_its_answers() -> None:
+def test_a_half_closed_client_gets_its_answers() -> None:
     with Running() as lookupd, lookupd.client() as client:
         client.socket.sendall(b"  V1PING\nIDENTIFY\n\0\0")
         client.socket.shutdown(socket.SHUT_WR)
@@ -116,7 +116,7 @@ def test_a_client_that_does_not_read_is_not_read() -> None:
         assert connection._transport.get_write_buffer_size() < 4 << 20
 
 
-def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOOKUP_MAGIC_NS", 1 * limits.SECOND)
     with Running() as lookupd, lookupd.nsqd("t") as nsqd, lookupd.client() as client:
         client.socket.sendall(b"  V")

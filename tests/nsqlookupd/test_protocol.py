@@ -140,7 +140,7 @@ def test_the_end_in_the_middle(sent: bytes, expected: list[bytes]) -> None:
     assert client.closed
 
 
-def test_what_is_registered() -> None:
+def test_registrations() -> None:
     world = World()
     client = world.identified()
     client.feed(b"REGISTER t c\nREGISTER u\nREGISTER v d\nUNREGISTER v\nUNREGISTER t c\n")
@@ -194,7 +194,7 @@ def test_any_bytes(begins: bool, pieces: list[bytes], cuts: int) -> None:
         world.registry.validate()
 
 
-def test_what_is_only_announced_takes_no_memory() -> None:
+def test_a_declared_body_size_is_not_preallocated() -> None:
     client = World().client()
     client.feed(b"  V1IDENTIFY\n" + (1 << 20).to_bytes(4, "big") + b"x")
     assert not client.closed
@@ -214,7 +214,7 @@ def speaker(world: World, **said: Any) -> Client:
 
 
 @pytest.mark.parametrize("said", [{"partitions": True}, {"distributed_id": "10.0.0.1:4250:4150:7"}])
-def test_a_number_is_a_partition_of_who_names_partitions(said: dict[str, Any]) -> None:
+def test_a_number_is_a_partition_for_peers_that_name_partitions(said: dict[str, Any]) -> None:
     world = World()
     client = speaker(world, **said)
     check(client, b"REGISTER t 0\nREGISTER t 1 c\nREGISTER t 2 7\n", [b"OK"] * 3)
@@ -225,7 +225,7 @@ def test_a_number_is_a_partition_of_who_names_partitions(said: dict[str, Any]) -
     assert list(world.registry.partitions_of("t")) == [1, 2]
 
 
-def test_a_channel_may_be_a_number_of_who_does_not() -> None:
+def test_a_number_is_a_channel_for_other_peers() -> None:
     world = World()
     client = world.identified()
     check(client, b"REGISTER t 0\nREGISTER u 1 c\n", [b"OK"] * 2)
@@ -247,11 +247,11 @@ def test_a_channel_may_be_a_number_of_who_does_not() -> None:
         (b"META", b"E_INVALID META insufficient number of params"),
     ],
 )
-def test_what_is_refused_of_who_names_partitions(line: bytes, refusal: bytes) -> None:
+def test_invalid_registrations_of_partitions(line: bytes, refusal: bytes) -> None:
     check(speaker(World(), partitions=True), line + b"\n", [refusal])
 
 
-def test_what_a_topic_is_like() -> None:
+def test_the_shape_of_a_topic() -> None:
     world = World()
     client = speaker(world, partitions=True)
     check(client, b"META t partition_num=8\nREGISTER t 0\n", [b"OK"] * 2)

@@ -21,7 +21,7 @@ def found(registry: Registry, topic: str) -> list[str]:
     return [producer.peer.broadcast_address for producer in registry.producers_of(topic)]
 
 
-def test_partitions_have_one_place_each_or_none() -> None:
+def test_a_partition_has_at_most_one_node() -> None:
     registry = World().registry
     one, two = registry.join(peer(1)), registry.join(peer(2))
     for partition in (0, 2):
@@ -182,7 +182,7 @@ TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30,
 lookupd = served(Running)
 
 
-def test_partitions_and_what_a_topic_is_like_are_looked_up(lookupd: Running) -> None:
+def test_a_lookup_names_partitions_and_the_shape_of_the_topic(lookupd: Running) -> None:
     with lookupd.nsqd("t 0", "t 1 7", "t 2", "one 0", partitions=True) as nsqd:
         assert nsqd.ask(b"META t partition_num=3 extend_support=true\n") == b"OK"
         document = lookupd.get("/lookup?topic=t&metainfo=true")
@@ -205,7 +205,7 @@ def test_partitions_and_what_a_topic_is_like_are_looked_up(lookupd: Running) -> 
         assert left["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
 
 
-def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: Path) -> None:
+def test_the_shape_of_a_topic_follows_its_settings(lookupd: Running, tmp_path: Path) -> None:
     flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
     with Nsqd(tmp_path / "data", *flags) as nsqd:
         nsqd.request("POST", "/topic/create?topic=closed&disable_channel_auto_create=true")
@@ -230,7 +230,7 @@ def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: P
         assert document == {"topics": ["closed", "plain"]}
 
 
-def test_who_reads_finds_tombstoned_nodes_too(lookupd: Running) -> None:
+def test_readers_find_tombstoned_nodes(lookupd: Running) -> None:
     with (
         lookupd.nsqd("t 0", partitions=True, broadcast_address="a"),
         lookupd.nsqd("t 1", partitions=True, broadcast_address="b"),
@@ -249,7 +249,7 @@ def test_who_reads_finds_tombstoned_nodes_too(lookupd: Running) -> None:
         assert lookupd.ask("GET", "/lookup?topic=t&access=x") == (400, refused)
 
 
-def test_a_list_of_nsqlookupds_has_this_one() -> None:
+def test_the_lookup_list_includes_self() -> None:
     with Running("--broadcast-address=here") as lookupd:
         daemon = lookupd.daemon
         row = {
@@ -292,5 +292,5 @@ def test_a_partition_is_looked_up(lookupd: Running) -> None:
         (None, {}),
     ],
 )
-def test_what_a_client_reads(document: Any, found: dict[int, str]) -> None:
+def test_partitions_that_a_client_reads(document: Any, found: dict[int, str]) -> None:
     assert partitions_in(document) == found

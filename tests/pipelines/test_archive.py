@@ -86,7 +86,7 @@ def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path
         made.run(schema="number NOTHING", name="other")
 
 
-def test_what_a_schema_would_drop_is_rescued(made: Archive) -> None:
+def test_fields_outside_the_schema_are_kept(made: Archive) -> None:
     bodies_and_kept = [
         (b'{"n": 1, "inner": {"a": 1, "b": {"c": 2}}, "list": [{"x": 1}], "t": 5}', None),
         (b'{"n": null, "inner": null, "list": [null], "m": {"k": null}}', None),
@@ -220,7 +220,7 @@ def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
     assert made.rows() == sorted([*there, ("order.b", 0)])
 
 
-def test_what_is_refused_at_once(made: Archive) -> None:
+def test_invalid_settings_are_refused_at_once(made: Archive) -> None:
     for changed, said in (
         ({"topics": ()}, "exactly one of the two"),
         ({"pattern": "(", "topics": ()}, r"pattern: '\(' is not valid: no regex"),

@@ -54,7 +54,7 @@ def test_an_nsqd_that_moved_is_known_by_its_log() -> None:
     assert found(twice, notes, [A, moved]) == {A: 5, moved: 13}
 
 
-def test_what_is_gone_for_good_is_left_out() -> None:
+def test_brokers_that_are_given_up_are_left_out() -> None:
     notes = known("one@a:1", "two@b:1")
     assert found(BOTH, notes, [A], ("b:1",)) == {A: 5}
     with pytest.raises(DataLost, match=r"nsqd b:1 has messages of it .* is nowhere now"):

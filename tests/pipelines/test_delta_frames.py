@@ -61,7 +61,7 @@ def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
         read("offset", "body")
 
 
-def test_what_a_file_lacks_is_of_its_partition_or_null(tmp_path: Path) -> None:
+def test_missing_columns_come_from_the_partition_or_are_null(tmp_path: Path) -> None:
     path = tmp_path / "one.parquet"
     pq.write_table(pa.table({"offset": [1, 2]}), path)
     columns = {"topic": pa.string(), "date": pa.date32(), "offset": pa.int64(), "key": pa.binary()}
@@ -84,7 +84,7 @@ def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
     assert REGION not in plan
 
 
-def test_what_is_no_table_is_refused(bucket: Store) -> None:
+def test_a_path_without_a_table_is_refused(bucket: Store) -> None:
     with pytest.raises(TableUnreadable, match="no Delta table"):
         dataset_of(bucket.table("nothing"), bucket.options)
 

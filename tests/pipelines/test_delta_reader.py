@@ -151,7 +151,7 @@ def test_a_time_within_the_last_millisecond_of_a_file_is_not_skipped(tmp_path: P
     assert pruned(data, [ColumnSpan("timestamp", instant(5))]).files == []
 
 
-def test_what_is_not_read_right_is_refused(tmp_path: Path) -> None:
+def test_unsupported_table_features_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     append(path, rows("orders", 0), configuration={"delta.appendOnly": "false"})
     entry = path / "_delta_log" / f"{0:020}.json"

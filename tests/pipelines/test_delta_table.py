@@ -149,7 +149,7 @@ def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_pa
         ({"body": pa.large_binary()}, ("topic", "date"), ""),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_schema_mismatches_are_named(
     fields: dict[str, Any], partition_by: tuple[str, ...], said: str
 ) -> None:
     there = {field.name: field.type for field in SHAPE.schema} | fields
@@ -308,7 +308,7 @@ def test_the_highest_offsets_of_each_nsqd(location: TableLocation) -> None:
     assert checkpoints.highest_offsets(location, {"a"}) == {("a", "", 0): 8}
 
 
-def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> None:
+def test_storage_options_reach_the_workers_inside_the_class() -> None:
     known = {"AWS_SECRET_ACCESS_KEY": "geheim"}
     sink = sink_to(Target(TableLocation("s3://lake", known), SHAPE, "app"))
     bound = cloudpickle.loads(cloudpickle.dumps(sink))

@@ -75,7 +75,7 @@ def failing(*errors: Exception) -> Callable[[], int]:
         ),
     ],
 )
-def test_what_may_be_back(error: Exception, what: str) -> None:
+def test_errors_that_are_outages(error: Exception, what: str) -> None:
     assert outage_of(error) == what
 
 
@@ -92,7 +92,7 @@ def test_what_may_be_back(error: Exception, what: str) -> None:
         ValueError("no"),
     ],
 )
-def test_what_trying_again_does_not_cure(error: Exception) -> None:
+def test_errors_that_are_not_retried(error: Exception) -> None:
     assert outage_of(error) == ""
     progress = Waits()
     with pytest.raises(type(error)):

@@ -69,7 +69,7 @@ def batch(second: int, number: int, rows: int, end: int, latest: int) -> dict[st
     }
 
 
-def test_what_batches_say() -> None:
+def test_figures_of_batches() -> None:
     watch = Watch()
     assert watch.report(0.0) == Report(0)
     watch.take(batch(10, 0, 100, 100, 300))
@@ -126,7 +126,7 @@ def test_one_line_of_what_spark_throws(said: str, line: str) -> None:
     assert cause_line(Exception(said)) == line
 
 
-def test_what_may_pass() -> None:
+def test_crashes_that_may_pass() -> None:
     assert is_crash(Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed)."))
     assert is_crash(Exception("[STREAM_FAILED] Query [id = 1] terminated: Stream closed"))
     assert is_crash(Exception("[STREAM_FAILED] SQLSTATE: XXKST (no cause message)"))

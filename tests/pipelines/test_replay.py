@@ -127,7 +127,7 @@ def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -
     assert last["timestamp"] == BEGAN + dt.timedelta(seconds=number)
 
 
-def test_what_is_wanted_can_be_said_in_many_ways(replays: Replay, tmp_path: Path) -> None:
+def test_ways_to_select_messages(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
     common = {"table": str(tmp_path / "archive"), "topics": ("orders",)}
     wishes: dict[str, dict[str, Any]] = {
@@ -189,7 +189,7 @@ def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) ->
     assert not replays.plans.exists()
 
 
-def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
+def test_a_replay_with_other_settings_is_refused(replays: Replay, tmp_path: Path) -> None:
     replays.node.publish("orders", numbered(10))
     replays.run(topics=("orders",))
     with pytest.raises(ConfigError, match="other settings: where was ''"):

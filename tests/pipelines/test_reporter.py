@@ -100,7 +100,7 @@ def test_a_run_from_its_start_to_its_end() -> None:
     assert {state.run for state in world.nsqd.states} == {first.run}
 
 
-def test_what_has_not_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_reports_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RUN_ALIVE_S", 1e9)
     world = World()
     world.progress.report(Report(7, lag_seconds=1.0))
@@ -202,7 +202,7 @@ def test_no_report_means_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.state.phase == "finished"
 
 
-def test_whoever_leaves_without_a_word_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_exits_is_reported_as_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
     monkeypatch.setattr(reporter, "Outlet", lambda settings: kept)
     progress = Progress("sample", 0, io.StringIO())
@@ -228,7 +228,7 @@ def screen(**changed: object) -> Screen:
     return Screen((*COMMON, *SETTINGS), defaults(SETTINGS, **changed))
 
 
-def test_what_somebody_has_set_is_shown() -> None:
+def test_explicit_options_are_shown() -> None:
     found = screen(table="/lake/orders", topics=("orders", "bills"), once=True, trigger=2 * 10**9)
     assert found.options() == {
         "table": "/lake/orders",

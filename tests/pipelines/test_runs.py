@@ -14,7 +14,7 @@ LEAST = {"kind": "state", "run": "r1", "seq": 1, "pipeline": "archive", "state":
 PART = {"kind": "part", "run": "r1", "form": "html", "part": 0, "parts": 1, "text": "<p>"}
 
 
-def test_what_a_later_version_adds_is_passed_over() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     assert decode(json.dumps(LEAST | {"more": {"a": 1}}).encode()) == RunStatus(
         run="r1", seq=1, pipeline="archive", state="running", time_s=2.5, started_s=1.0
     )
@@ -43,7 +43,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
         {"logs": [["t", 0, 1, 2]] * (limits.RUN_LOGS_MAX + 1)},
     ],
 )
-def test_what_is_no_state(change: dict[str, Any]) -> None:
+def test_invalid_states(change: dict[str, Any]) -> None:
     with pytest.raises(RunMessageInvalid):
         decode(json.dumps(LEAST | change).encode())
 
@@ -58,7 +58,7 @@ def test_what_is_no_state(change: dict[str, Any]) -> None:
         {"text": "x" * (limits.RUN_PART_CHARS + 1)},
     ],
 )
-def test_what_is_no_part(change: dict[str, Any]) -> None:
+def test_invalid_parts(change: dict[str, Any]) -> None:
     assert isinstance(decode(json.dumps(PART).encode()), Part)
     with pytest.raises(RunMessageInvalid):
         decode(json.dumps(PART | change).encode())

@@ -130,7 +130,7 @@ def chunk(kind: int, total: int, at: int, data: bytes, crc: int | None = None) -
         ([chunk(6, 100, 0, b"")[:30]], ""),
     ],
 )
-def test_what_no_sender_sends_ends_the_link(data: list[bytes], reason: str) -> None:
+def test_invalid_chunks_end_the_link(data: list[bytes], reason: str) -> None:
     receiver = Frames(NODE)
     if not reason:  # it may still become whole
         assert fed(receiver, data) == []
@@ -164,7 +164,7 @@ def test_unfinished_payloads_are_bounded_in_bytes() -> None:
     assembly.validate()
 
 
-def test_what_is_larger_than_any_payload_is_not_sent() -> None:
+def test_oversized_payloads_are_not_sent() -> None:
     with pytest.raises(ValueError, match="1001 bytes, at most 1000 are sent"):
         encode(TARGET, append(bytes(1001)))
 

@@ -59,7 +59,7 @@ def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
     assert report == ReportExtent(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
-def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
+def test_a_tail_beyond_the_common_end_is_cut_before_the_answer() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
     follower.greet()
     follower.machine.match_at(SESSION, 2, follower.chain(2))
@@ -79,7 +79,7 @@ def test_another_last_common_batch_stops_the_replica() -> None:
     assert follower.effects() == []
 
 
-def test_what_is_known_to_be_committed_is_not_cut() -> None:
+def test_committed_batches_are_not_cut() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
     follower.greet()
     follower.machine.match_at(SESSION, 2, follower.chain(2))

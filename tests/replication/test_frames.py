@@ -128,7 +128,7 @@ def test_the_bytes_are_those_of_the_table(frame: Frame, content: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_a_stranger_sends_is_refused_or_waited_for(data: bytes) -> None:
+def test_random_bytes_are_refused_or_incomplete(data: bytes) -> None:
     with contextlib.suppress(FrameBroken):
         assert list(Frames(NODE).feed(data)) == []
 
@@ -165,7 +165,7 @@ HEAD = bytes(18)
         (sealed(b"\x01\x02" + HEAD + bytes(44 + 5)), "5 bytes of epochs"),
     ],
 )
-def test_what_is_wrong_is_named(data: bytes, reason: str) -> None:
+def test_invalid_frames_are_named(data: bytes, reason: str) -> None:
     with pytest.raises(FrameBroken, match=reason):
         list(Frames(NODE).feed(data))
 
@@ -197,7 +197,7 @@ def test_a_position_that_contradicts_itself_is_refused(extent: Extent) -> None:
         list(Frames(NODE).feed(data))
 
 
-def test_what_is_too_much_is_not_sent() -> None:
+def test_oversized_extents_are_not_sent() -> None:
     epochs = tuple((n, n) for n in range(REPLICA_EPOCHS_MAX + 1))
     with pytest.raises(ValueError, match="epochs, at most"):
         encode(TARGET, ReportExtent(1, 5, 101, 1, Extent(0, 1 << 20, epochs), 0))

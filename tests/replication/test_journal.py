@@ -60,7 +60,7 @@ def follower() -> JournalFollower:
         (1, 7, at(7, 0, 0), None),  # a leader that has not said hello
     ],
 )
-def test_what_a_follower_does_with_a_frame(
+def test_effects_of_a_record_on_a_follower(
     session: int, epoch: int, position: Position, effect: object
 ) -> None:
     machine = follower()
@@ -75,7 +75,7 @@ def write(machine: JournalFollower, position: Position) -> list[object]:
     return [one for one in taken(machine) if not isinstance(one, AcknowledgePosition)]
 
 
-def test_what_was_asked_for_is_synced_when_it_comes() -> None:
+def test_a_requested_position_is_synced_when_it_arrives() -> None:
     machine = follower()
     machine.sync_requested(1, 6, at(6, 0, 5))
     assert taken(machine) == []
@@ -179,7 +179,7 @@ def test_a_failed_sync_ends_the_leadership() -> None:
     assert (taken(machine), machine.leave()) == ([], ["seek"])
 
 
-def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None:
+def test_a_durable_record_is_answered_once_every_member_has_synced_it() -> None:
     machine = leader()
     machine.wrote(at(6, 0, 1), "seek", 0)
     machine.when_held(at(6, 0, 1), "seek")
@@ -194,7 +194,7 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert taken(machine) == [ReportHeld("late")]
 
 
-def test_what_waits_at_the_end_of_a_leadership_has_an_unknown_outcome() -> None:
+def test_waiting_changes_end_unknown_with_the_leadership() -> None:
     machine = leader()
     machine.wrote(at(6, 0, 1), "seek", 0)
     machine.when_held(at(6, 0, 1), "seek")

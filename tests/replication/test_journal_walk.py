@@ -246,7 +246,7 @@ class World:
                     self.work(one)
 
 
-def test_what_was_answered_is_known_to_every_later_leader() -> None:
+def test_every_later_leader_has_the_answered_changes() -> None:
     answered = elected = 0
     for seed in range(HISTORIES):
         world = World(seed)

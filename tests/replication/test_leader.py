@@ -78,7 +78,7 @@ def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     assert leadership.machine.possible_sets == [(A, B, C)]
 
 
-def test_what_a_replica_has_acknowledged_is_forgotten_when_it_is_not_wanted_any_more() -> None:
+def test_acknowledgements_of_a_removed_replica_are_forgotten() -> None:
     """Its node moves it aside, and makes another one when it is wanted again."""
     leadership = Leadership(RECORD._replace(wanted=(1, 2)))
     leadership.match(B, 2)
@@ -144,7 +144,7 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     assert growth.record.members not in leadership.machine.possible_sets or leadership.proposal()
 
 
-def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
+def test_a_dropped_member_is_needed_until_the_coordinator_confirms() -> None:
     leadership = Leadership()
     leadership.match(B, 2)
     leadership.effects()

@@ -33,7 +33,7 @@ NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
         (None, NEWEST, 10, 1, SequenceVerdict.PENDING),
     ],
 )
-def test_what_a_publish_is(
+def test_verdicts_on_a_publish(
     known: Known | None, newest: Newest | None, sequence: int, count: int, verdict: SequenceVerdict
 ) -> None:
     assert judge(known, newest, 3, sequence, count) is verdict

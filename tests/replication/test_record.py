@@ -82,7 +82,7 @@ LOST = SOUND._replace(memory_lost_generation=2)
         (RECORD_CHOICE, LOST._replace(waits=True), None),  # for the disk: nothing is lost
     ],
 )
-def test_who_may_not_lead(
+def test_reasons_not_to_lead(
     record: PartitionRecord, candidate: Candidate, reason: str | None
 ) -> None:
     assert hindrance(record, candidate) == reason

@@ -27,7 +27,7 @@ def after_crash(disk: SimDisk, seed: int) -> SimDisk:
     return disk
 
 
-def test_what_was_synced_survives() -> None:
+def test_synced_content_survives() -> None:
     for seed in LIVES:
         disk = after_crash(disk_with_file(), seed)
         assert disk.content("d/f") == b"old" * 500

@@ -33,7 +33,7 @@ def test_a_refusal_has_its_code_and_is_asked_for_once(broker: FakeBroker) -> Non
 
 
 @pytest.mark.parametrize(("failures", "hangups"), [(2, 0), (0, 2), (1, 1)])
-def test_what_may_be_repeated_is(broker: FakeBroker, failures: int, hangups: int) -> None:
+def test_safe_requests_are_repeated(broker: FakeBroker, failures: int, hangups: int) -> None:
     broker.failures, broker.hangups = failures, hangups
     with BrokerApi(broker.url, retries=2, retry_ms=1) as api:
         assert api.positions().topics == {}

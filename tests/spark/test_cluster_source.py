@@ -151,9 +151,7 @@ def test_a_new_leader_that_is_behind_for_long_has_lost_something(cluster: FakeCl
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_what_another_node_knows_of_a_deleted_topic_is_known(
-    cluster: FakeCluster, made_again: bool
-) -> None:
+def test_ends_of_a_deleted_topic_come_from_any_node(cluster: FakeCluster, made_again: bool) -> None:
     one, two = cluster.nodes
     if made_again:
         cluster.leaders["bills", 0] = one

@@ -64,7 +64,7 @@ def test_the_time_of_a_unique_id(functions: SparkSession, as_of: str) -> None:
     assert found == [unique.time_ms(unique.decode(id), now_ms, UTC) for id in VECTORS]
 
 
-def test_what_is_no_id_is_null(functions: SparkSession) -> None:
+def test_invalid_ids_are_null(functions: SparkSession) -> None:
     for name in ("guid_time", "guid_node", "guid_sequence"):
         assert ask(functions, list(NO_GUIDS), f"{name}(id)") == [None] * len(NO_GUIDS)
     for call in ("unique_ip(id)", "unique_pid(id)", "unique_time(id, current_timestamp())"):

@@ -105,7 +105,7 @@ def planned(start: offsets.Offsets, end: offsets.Offsets, losses: Losses) -> lis
     return offsets.planned(start, end, topics, losses, losses.deleted)
 
 
-def test_what_is_there_is_planned_without_a_word() -> None:
+def test_available_offsets_are_planned_without_losses() -> None:
     losses = Losses()
     assert planned({A: 5, B: 3}, {A: 20, B: 3}, losses) == [Range(A, 5, 20)]
     assert planned({A: 20}, {A: 20, B: 3}, losses) == [Range(B, 0, 3)]

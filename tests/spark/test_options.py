@@ -130,7 +130,7 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "no time, as 2026"),
     ],
 )
-def test_what_is_wrong_is_named(streaming: bool, given: dict[str, str], message: str) -> None:
+def test_invalid_options_are_named(streaming: bool, given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         options(streaming, **given)
 
@@ -148,7 +148,7 @@ def test_every_option_is_in_the_documents() -> None:
 URL = {"url": "http://127.0.0.1:4151"}
 
 
-def test_what_spark_hands_on_is_passed_over() -> None:
+def test_options_of_spark_are_ignored() -> None:
     given = {**URL, "checkpointlocation": "/data", "queryname": "q"}
     assert read_sink_options(given, streaming=True).topic is None
 
@@ -243,7 +243,7 @@ def test_the_option_goes_before_the_column() -> None:
     assert columns("body string, topic string") == {"body": "body"}
 
 
-def test_what_the_source_gives_can_be_written() -> None:
+def test_columns_of_the_source_can_be_written() -> None:
     ddl = "topic string, partition int, offset bigint, timestamp timestamp, id string"
     found = columns(ddl + ", attempts smallint, body binary")
     assert list(found) == ["partition", "timestamp", "body"]

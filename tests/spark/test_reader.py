@@ -65,7 +65,7 @@ def test_a_range_is_read_in_several_requests(broker: FakeBroker) -> None:
         ("hole", [*range(10), *range(20, 30)], "offsets 10 to 19 are gone"),
     ],
 )
-def test_what_a_task_does_when_data_is_lost_meanwhile(
+def test_a_task_reports_data_lost_meanwhile(
     broker: FakeBroker, hurt: str, left: Any, reason: str
 ) -> None:
     three_batches(broker)
@@ -102,7 +102,7 @@ def test_a_topic_that_is_not_there_is_named(broker: FakeBroker) -> None:
     assert batch_reader(broker, failOnDataLoss="false").partitions() == []
 
 
-def test_what_a_pattern_finds_is_read_whole_unless_an_end_is_given(broker: FakeBroker) -> None:
+def test_topics_of_a_pattern_are_read_whole_without_an_end(broker: FakeBroker) -> None:
     for name in ("order.a", "order.b"):
         broker.topic(name).publish([b"x"] * 5)
     every = {"subscribe": "", "subscribePattern": "order.*"}

@@ -51,7 +51,7 @@ def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:
     assert shown == ["a", "b"]
 
 
-def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> None:
+def test_rejected_rows_go_into_a_table(api: BrokerApi, tmp_path: Path) -> None:
     table = RejectedTable(str(tmp_path / "rejected"), 10, {})
     columns = {"body": "body", "partition": "p", "timestamp": "at"}
     given = {
@@ -77,7 +77,7 @@ def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> 
     assert [row["timestamp"].microsecond for row in found] == [6, 7]
 
 
-def test_what_is_written_is_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
+def test_written_rows_are_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:
     nsqd.daemon.make("even", "c")
     frame = spark.sql(
         "SELECT if(id % 2 = 0, 'even', 'odd') AS topic, string(id) AS body,"

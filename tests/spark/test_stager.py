@@ -162,7 +162,7 @@ def test_without_a_key_blocks_take_turns(broker: FakeBroker, api: BrokerApi) -> 
     assert max(map(len, found.values())) - min(map(len, found.values())) < 20
 
 
-def test_what_has_a_key_is_not_moved_by_what_has_none(broker: FakeBroker, api: BrokerApi) -> None:
+def test_rows_without_a_key_do_not_move_keyed_rows(broker: FakeBroker, api: BrokerApi) -> None:
     found = keyed(api, broker, b"x", None, b"x", None, b"x", partitions=4)
     assert {found[b"0"], found[b"2"], found[b"4"]} == {murmur3_32(b"x") % 4}
     assert found[b"1"] == found[b"3"]

@@ -161,7 +161,7 @@ def test_data_files_that_are_missing_in_between_are_named(queue: Queue, has_meta
         (Meta(0, 0, 0, 10**17, 0), ["t.diskqueue.000003.dat to t.diskqueue.99999999999999999.dat"]),
     ],
 )
-def test_what_is_missing_at_the_ends(queue: Queue, meta: Meta, expected: list[str]) -> None:
+def test_bytes_missing_at_the_ends(queue: Queue, meta: Meta, expected: list[str]) -> None:
     queue.put("t.diskqueue.000002.dat", joined(records([2])))
     queue.put("t.diskqueue.meta.dat", format_meta(meta))
     assert missing(queue)[-1:] == expected

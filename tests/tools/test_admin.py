@@ -52,7 +52,7 @@ def test_a_user_is_made_changed_and_removed(
     ("password", "name", "rule"),
     [("short", "ann", "fewer than 8"), ("long enough", "two words", "without spaces")],
 )
-def test_what_is_no_user(
+def test_invalid_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     password: str, name: str, rule: str,
 ) -> None:  # fmt: skip

@@ -19,7 +19,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 30])
-def test_what_is_published_is_consumed(
+def test_published_messages_are_consumed(
     batch: int, daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = f"--topic=t{batch}"

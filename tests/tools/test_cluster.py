@@ -151,7 +151,7 @@ def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> No
     assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in said()
 
 
-def test_what_takes_no_publishes_comes_first(nodes: Nodes, said: Any) -> None:
+def test_partitions_without_publishes_come_first(nodes: Nodes, said: Any) -> None:
     nodes.alive[1:] = [False, False]
     nodes.partitions = [
         partition(0, 0, [0, 2], since_seconds=1.0),
@@ -172,7 +172,7 @@ def test_what_takes_no_publishes_comes_first(nodes: Nodes, said: Any) -> None:
     assert said().startswith("orders/0")
 
 
-def test_what_a_leader_says_counts_before_what_others_say(nodes: Nodes, said: Any) -> None:
+def test_a_leader_is_believed_before_others(nodes: Nodes, said: Any) -> None:
     """All three answer here as node 0 does, so what leads there is known best."""
     followers = [{"node": 1, "end_offset": 4, "lag": 3}, {"node": 2, "end_offset": 7, "lag": 0}]
     nodes.partitions = [partition(0, 0, [0, 1, 2], followers=followers)]
@@ -205,7 +205,7 @@ def test_nobody_answers(said: Any) -> None:
         ("remove", "removed"),
     ],
 )
-def test_what_is_wanted_of_a_node(nodes: Nodes, said: Any, verb: str, state: str) -> None:
+def test_desired_states_of_a_node(nodes: Nodes, said: Any, verb: str, state: str) -> None:
     yes = ["--yes"] if verb == "remove" else []
     assert nodes.run(verb, "2", *yes) == 0
     assert said() == f"node 2: {state}\n"

@@ -166,7 +166,7 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         ("topic show t --partition ", []),
     ],
 )  # fmt: skip
-def test_what_belongs_there(words: str, offered: list[str], complete: Offers, here: str) -> None:
+def test_completions(words: str, offered: list[str], complete: Offers, here: str) -> None:
     assert complete(words) == offered
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_printed_when_the_file_is_damaged(complete: Offers, here: str
     assert complete("pub ") == []
 
 
-def test_what_a_shell_would_run_does_not_pass(
+def test_names_that_a_shell_would_run_are_left_out(
     complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["fine", "$(reboot)", "`reboot`", "a b", "a;b", "~", "*"]
@@ -217,12 +217,12 @@ def test_the_help_says_what_it_does_and_ends_with_examples(
 
 
 @each("found", [found for found in FOUND if not found.is_group])
-def test_what_prints_facts_prints_them_as_json_too(found: Found) -> None:
+def test_verbs_that_print_facts_have_json(found: Found) -> None:
     assert ("--json" in found.options) == (found.words not in WITHOUT_JSON)
 
 
 @each("found", FOUND)
-def test_what_takes_addresses_takes_a_context(found: Found) -> None:
+def test_verbs_with_addresses_take_a_context(found: Found) -> None:
     addresses = {"--nsqd-http-address", "--nsqd-tcp-address", "--lookupd-http-address", "--url"}
     if found.options & addresses and found.words != ("context", "save"):
         assert "--context" in found.options

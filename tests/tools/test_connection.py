@@ -123,7 +123,7 @@ def test_tls() -> None:
         ("tls_root_ca_file,/nowhere", ""),
     ],
 )
-def test_what_is_wrong_is_named(given: str, said: str) -> None:
+def test_invalid_options_are_named(given: str, said: str) -> None:
     options = [given, "tls_v1"] if given.startswith("tls_root") else [given]
     with pytest.raises(ConfigError) as caught:
         consumer_changes(options)

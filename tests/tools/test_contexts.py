@@ -61,7 +61,7 @@ def test_selecting_and_removing() -> None:
         ("x", Context(nsqd_http_address=("a\n:1",)), "without control characters"),
     ],
 )
-def test_what_is_refused(name: str, context: Context, said: str) -> None:
+def test_refused_contexts(name: str, context: Context, said: str) -> None:
     with pytest.raises(ContextTrouble, match=said):
         Contexts().put(name, context)
 

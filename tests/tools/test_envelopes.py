@@ -255,7 +255,7 @@ def test_headers_are_not_dropped_unasked(refusal: bytes) -> None:
     ("refusal", "left", "tries"),
     [(NOT_EXTENDED, {"headers": {"key": "k", "##trace_id": "7"}}, 4), (NOT_KNOWN, {}, 4)],
 )
-def test_what_is_dropped_is_said_once(
+def test_dropped_headers_are_logged_once(
     refusal: bytes, left: dict[str, Any], tries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     taker = Taker([refusal])

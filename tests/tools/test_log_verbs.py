@@ -141,7 +141,7 @@ def test_repair_wants_the_whole_directory_and_no_daemon(
 # --- `penstock stage` against a real daemon ---
 
 
-def test_what_is_staged_is_listed_and_given_up(daemon: Daemon, run: Run) -> None:
+def test_stages_are_listed_and_discarded(daemon: Daemon, run: Run) -> None:
     with BrokerApi(f"http://127.0.0.1:{daemon.http_port}") as api:
         for number in range(3):
             name, owner = f"x-{number}", Owner("nightly", number // 2, "first")

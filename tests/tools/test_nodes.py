@@ -41,7 +41,7 @@ def test_json_and_text_over_one_connection(address: str) -> None:
         assert node.post("/ping", body=b"x") == "OK"
 
 
-def test_who_answers_and_is_no_daemon_of_nsq(address: str) -> None:
+def test_servers_that_are_no_daemon_of_nsq(address: str) -> None:
     node = Node(address)
     with pytest.raises(NodeFailed, match="its answer is no JSON"):
         node.get("/half")
@@ -57,7 +57,7 @@ def test_nobody_there() -> None:
 
 
 @each("text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(NodeFailed) as caught:
         Node(text)
     assert caught.value.address == text

@@ -53,7 +53,7 @@ def test_each_body_is_in_the_url(daemon: Daemon, server: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("method", "status"), [("post", 500), ("post", 302), ("get", 201)])
-def test_what_is_not_taken_comes_again_and_no_password_is_logged(
+def test_a_refused_request_is_retried_and_no_password_is_logged(
     daemon: Daemon, server: Server, tmp_path: Path, method: str, status: int
 ) -> None:
     topic = f"refused{method}{status}"

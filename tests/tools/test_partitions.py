@@ -194,7 +194,7 @@ CONCEDED = [
 ]
 
 
-def test_what_is_not_conceded(run: Run) -> None:
+def test_refused_concessions(run: Run) -> None:
     for words, code, said in CONCEDED:
         found, _, err = run("topic", "concede", *words.split())
         assert (found, said in err) == (code, True), words

@@ -106,7 +106,7 @@ def test_a_setting_that_lets_messages_go_asks_too(run: Run) -> None:
     assert run("topic", "config", "kept", "max_depth=5")[0] == 0
 
 
-def test_what_is_not_there_is_a_failure_with_the_reason(run: Run) -> None:
+def test_unknown_topics_fail_with_the_reason(run: Run) -> None:
     code, out, _ = run("topic", "empty", "never-made", "--yes")
     assert (code, "404 TOPIC_NOT_FOUND" in out) == (1, True)
     code, _, err = run("channel", "list", "never-made")
@@ -184,7 +184,7 @@ def test_a_long_id_has_two_readings() -> None:
 
 
 @each("text", ["", "12", "g" * 16, "x" * 32, "0" * 33, "\u00e9" * 16])
-def test_what_is_no_id(text: str) -> None:
+def test_invalid_ids(text: str) -> None:
     with pytest.raises(PenstockError, match="is no id: 16, 32 or 56 hex digits"):
         read(text, LATER_MS)
 

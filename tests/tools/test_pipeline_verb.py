@@ -46,7 +46,7 @@ def test_a_context_says_where(urls: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert urls == [DEFAULT, "https://h:1", "http://u:1", "http://env:1", "https://h:1"]
 
 
-def test_what_is_wrong_has_the_pipelines_exit_code(
+def test_a_wrong_context_has_the_exit_code_of_the_pipeline(
     urls: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, said in (("two", "give --url: two:1, two:2"), ("gone", "there is no context 'gone'"),
@@ -59,7 +59,7 @@ def test_what_is_wrong_has_the_pipelines_exit_code(
     assert urls == []
 
 
-def test_what_is_wrong_otherwise_is_the_pipelines_to_say(
+def test_other_wrong_use_is_reported_by_the_pipeline(
     urls: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "run", "audit", "--fly"]) == 2

@@ -186,7 +186,7 @@ def test_bounds_of_a_channel(found: Found) -> None:
     assert found(nodes, "--consumers=3") == [("CRITICAL", "t/c: 2 consumers, below 3")]
 
 
-def test_what_is_always_critical(found: Found) -> None:
+def test_findings_that_are_always_critical(found: Found) -> None:
     sick = checked_node(refusal="disk space", damaged=[{"from": 1}]) | {"health": "NOK - broken"}
     assert found({"m": "no answer", "n": sick}) == [("CRITICAL", text) for text in (
         "m: no answer",

@@ -142,7 +142,7 @@ def test_a_body_of_version_1_is_read() -> None:
         (-8, b"\x09", "not in the table"),
     ],
 )
-def test_what_is_no_body_is_refused(at: int, wrong: bytes, words: str) -> None:
+def test_invalid_bodies_are_refused(at: int, wrong: bytes, words: str) -> None:
     body = bytearray(encode(STORY))
     at %= len(body)
     body[at : at + len(wrong)] = wrong
@@ -201,7 +201,7 @@ LARGEST = (1 << 64) - 1
         ("", 0),
     ],
 )
-def test_what_is_a_trace_id(text: str, trace_id: int) -> None:
+def test_forms_of_a_trace_id(text: str, trace_id: int) -> None:
     assert read_trace_id(text) == trace_id
 
 

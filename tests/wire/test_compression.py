@@ -36,7 +36,7 @@ def decoded(stream: bytes, decoder: Decoder | None = None) -> bytes:
     cuts=st.lists(st.integers(0, 5000), max_size=20),
     step=st.integers(1, 400),
 )
-def test_what_goes_in_comes_out_however_it_is_cut(
+def test_streams_round_trip_in_any_pieces(
     form: str, level: int, pieces: list[bytes], cuts: list[int], step: int
 ) -> None:
     is_snappy = form == "snappy"

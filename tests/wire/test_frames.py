@@ -96,9 +96,7 @@ def test_a_number_is_read(text: bytes, number: int) -> None:
 
 @each("text", [b"255", b"-2", b"-0", b"1000", b"9" * 40, b"1x", b"0x", b"1.0", b"0\n"])
 @each("read", [read_partition, read_extra])
-def test_what_no_topic_can_have_is_refused(
-    read: Callable[[bytes, bytes], int], text: bytes
-) -> None:
+def test_invalid_partitions_are_refused(read: Callable[[bytes, bytes], int], text: bytes) -> None:
     with pytest.raises(WireFault) as refused:
         read(b"SUB", text)
     assert refused.value.fault is Fault.BAD_PARTITION

@@ -128,7 +128,7 @@ def test_any_bytes_are_a_request_or_a_fault(body: bytes) -> None:
         ({"deflate_level": -2}, {"deflate_level": 6}),
     ],
 )
-def test_what_is_granted(asked: dict[str, Any], changed: dict[str, Any]) -> None:
+def test_negotiated_options(asked: dict[str, Any], changed: dict[str, Any]) -> None:
     expected = replace(FRESH, client_id="", hostname="", **changed)
     assert negotiate(Request(**asked), FRESH, OFFER) == expected
 

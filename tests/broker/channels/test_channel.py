@@ -24,7 +24,7 @@ def test_a_limit_on_consumers(world: World) -> None:
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
 
 
-def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(world: World) -> None:
+def test_messages_of_an_ephemeral_channel_do_not_return_to_the_topic(world: World) -> None:
     consumer = world.consumer("news", "a#ephemeral")
     world.publish("news", b"1")
     consumer.finish(*consumer.take())
@@ -33,7 +33,7 @@ def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(world: Wo
     assert world.broker.find_topic("news").depth == 0
 
 
-def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
+def test_an_ephemeral_channel_drops_messages_beyond_its_bound(start: Start) -> None:
     world = start(mem_queue_size=3)
     consumer = world.consumer("news", "a#ephemeral", rdy=0)
     kept = world.consumer("news", "b", rdy=0)

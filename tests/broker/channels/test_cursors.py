@@ -42,7 +42,7 @@ def records(data: bytes) -> list[int]:
     return found
 
 
-def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> None:
+def test_a_corrupt_record_before_intact_ones_is_reported(start: Start) -> None:
     world = start(journal_bytes_max=600)
     consumer = world.consumer("news", "a")
     for number in range(4):
@@ -147,9 +147,7 @@ def test_the_start_of_the_log_is_decided_once_and_only_rises(leader: Leader) -> 
     assert followed.start_offset == 3
 
 
-def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
-    leader: Leader,
-) -> None:
+def test_a_channel_missing_in_the_journal_begins_as_the_view_says(leader: Leader) -> None:
     leader.begin()
     leader.add(1, 2)
     other = Leader(leader.disk)
@@ -158,7 +156,7 @@ def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
     assert other.cursors.state(2, "unknown", other.log).low == 0  # a node by itself
 
 
-def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
+def test_a_record_is_not_sent_when_its_write_fails(leader: Leader) -> None:
     leader.begin()
     leader.add(1, 0)
     sent = len(leader.sent)
@@ -175,7 +173,7 @@ def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
 
 
 @pytest.mark.parametrize("serves_at_once", [False, True])
-def test_what_an_elected_replica_inherited_is_said_as_soon_as_the_disk_takes_it(
+def test_an_elected_replica_reports_inherited_state_once_it_is_written(
     serves_at_once: bool,
 ) -> None:
     disk = new_disk()
@@ -205,7 +203,7 @@ def test_what_an_elected_replica_inherited_is_said_as_soon_as_the_disk_takes_it(
     assert leader.health.text == "OK"
 
 
-def test_a_mark_that_cannot_be_written_is_shown_until_it_was(simulate: Start) -> None:
+def test_a_failing_write_of_the_mark_is_shown_until_it_succeeds(simulate: Start) -> None:
     world = simulate()
     world.publish("news", b"1")
     world.fail("write", "/mark")

@@ -88,7 +88,7 @@ def test_many_at_once_go_in_several_batches(world: World) -> None:
     assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
 
 
-def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
+def test_the_message_is_finished_once_the_dead_letter_is_stored(start: Any) -> None:
     world, channel, consumer = one_that_is_given_up(start)
     world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
     world.threads.held = True
@@ -141,7 +141,7 @@ def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., W
     assert channel.dead_letter_count == 1
 
 
-def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> None:
+def test_a_kill_before_the_finish_duplicates_the_dead_letter_at_worst(start: Any) -> None:
     world, _, consumer = one_that_is_given_up(start)
     world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
     world.threads.held = True
@@ -170,7 +170,7 @@ def test_a_name_that_would_be_too_long_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("names", [("t", "ch#ephemeral"), ("t#ephemeral", "ch")])
-def test_ephemerals_have_none(names: tuple[str, str], world: World) -> None:
+def test_ephemeral_channels_have_no_dead_letters(names: tuple[str, str], world: World) -> None:
     channel = world.broker.topic(names[0]).channel(names[1])
     with pytest.raises(Refused, match="ephemeral"):
         channel.configure({"max_attempts": 3})
@@ -199,7 +199,7 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
 # --- A dead letter whose message is corrupt on a leader of several replicas ---
 
 
-def test_it_is_sent_when_the_message_was_repaired(cluster: Cluster) -> None:
+def test_the_dead_letter_is_made_after_a_repair(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     channel: Channel = node.topic.find_channel("billing")
     channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
@@ -219,7 +219,7 @@ def test_it_is_sent_when_the_message_was_repaired(cluster: Cluster) -> None:
     assert node.broker.health == "OK"
 
 
-def test_names(world: World) -> None:
+def test_names_of_dead_letter_topics(world: World) -> None:
     channel = give_up_after(world, 1)
     assert channel.dead_letter_topic == DEAD
     for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):

@@ -60,9 +60,7 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
     return taken
 
 
-def test_what_cannot_be_read_just_now_is_tried_again(
-    simulate: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_read_is_retried(simulate: Start, caplog: pytest.LogCaptureFixture) -> None:
     world = simulate(tail_memory_bytes_max=0)
     world.broker.topic("news")
     schedule(world, 10)
@@ -78,7 +76,7 @@ def test_what_cannot_be_read_just_now_is_tried_again(
     check_the_rest(world, 10)
 
 
-def test_what_is_corrupt_is_passed_over(start: Start) -> None:
+def test_corrupt_messages_are_skipped(start: Start) -> None:
     world = start(tail_memory_bytes_max=0)
     world.broker.topic("news").channel("a").set_paused(True)
     world.broker.find_topic("news").set_paused(True)
@@ -227,7 +225,7 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("fixed_seed", [*range(6), None])
-def test_any_story(start: Start, fixed_seed: int | None) -> None:
+def test_random_histories(start: Start, fixed_seed: int | None) -> None:
     """None: a seed that no run had before. It is printed, and shown when the test fails."""
     seed = fresh_seed() if fixed_seed is None else fixed_seed
     print(f"seed {seed}")
@@ -262,7 +260,7 @@ def delayed(node: Node) -> int:
     return channel.delayed
 
 
-def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> None:
+def test_a_delayed_message_is_found_after_a_repair(cluster: Cluster) -> None:
     cluster.nodes[1].rot(b"first")
     cluster.elect(1)
     cluster.cut.update((0, 2))

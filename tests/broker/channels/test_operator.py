@@ -24,7 +24,7 @@ def three(world: World) -> list[int]:
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_it_is_kept(ending: str, world: World) -> None:
+def test_the_command_survives_a_restart(ending: str, world: World) -> None:
     """Also when the daemon is killed right after the answer."""
     first, second, third = three(world)
     channel = world.channel("t", "ch")
@@ -40,7 +40,7 @@ def test_it_is_kept(ending: str, world: World) -> None:
     assert bodies(consumer.take()) == [b"b"]
 
 
-def test_a_partition_that_is_led_here_no_more_has_nothing_to_ended(world: World) -> None:
+def test_a_lost_leadership_ends_the_command(world: World) -> None:
     """A leadership may end while a walk through the log looks for the message."""
     ids = three(world)
     channel = world.channel("t", "ch")
@@ -62,13 +62,13 @@ def scheduled(world: World, *after_s: int) -> Channel:
     return channel
 
 
-def test_only_what_a_consumer_has_had_counts_as_retried(world: World) -> None:
+def test_only_delivered_messages_count_as_retried(world: World) -> None:
     channel = scheduled(world, 60)
     assert ended(operator.finish_retried(channel, [0])) == 0
     assert channel.delayed == 1
 
 
-def test_a_channel_that_is_deleted_meanwhile_ends_it(
+def test_deleting_the_channel_ends_the_command(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SETTLED_TOGETHER", 1)

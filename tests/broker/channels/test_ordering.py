@@ -74,7 +74,7 @@ def take(cluster: Cluster, consumer: Consumer) -> list[bytes]:
     return bodies(consumer.take())
 
 
-def test_the_next_message_waits_until_the_set_knows_of_the_fin() -> None:
+def test_the_next_message_waits_until_the_fin_is_replicated() -> None:
     cluster = strictly_ordered()
     cluster.publish(0, b"1", b"2", b"3")
     consumer = cluster.nodes[0].consume()
@@ -88,7 +88,7 @@ def test_the_next_message_waits_until_the_set_knows_of_the_fin() -> None:
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_what_was_seen_before_does_not_come_again() -> None:
+def test_only_the_last_unfinished_message_may_be_redelivered() -> None:
     """The leader ends between any two steps; of what a consumer has seen, only the last one, which
     was not finished, may come again."""
     for steps in range(12):
@@ -121,7 +121,7 @@ def deliver_some(cluster: Cluster) -> None:
         node.turn()
 
 
-def test_a_fin_that_the_disk_refused_is_waited_for() -> None:
+def test_the_next_message_waits_for_a_fin_that_failed_to_write() -> None:
     cluster = strictly_ordered()
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()

@@ -27,7 +27,7 @@ NOW_NS = 1_790_121_600 * limits.SECOND
         ("id:00000000000000aF", Position("id", 0xAF)),
     ],
 )
-def test_places_by_name(text: str, position: Position) -> None:
+def test_positions_by_name(text: str, position: Position) -> None:
     assert parse_position(text, NOW_NS) == position
 
 
@@ -47,7 +47,7 @@ def test_places_by_name(text: str, position: Position) -> None:
         "Offset:1",
     ],
 )
-def test_what_is_no_place(text: str) -> None:
+def test_invalid_positions(text: str) -> None:
     with pytest.raises(ValueError, match=r"one of timestamp:TIME|no time, as 2026"):
         parse_position(text, NOW_NS)
 
@@ -56,7 +56,7 @@ def find(consumer: Consumer, text: str) -> int:
     return ended(resolve(consumer.channel.topic, parse_position(text, NOW_NS)))[0]
 
 
-def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
+def test_retention_waits_for_redelivery(start: Start) -> None:
     world = start(segment_bytes_max=64 * limits.KIB, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a", rdy=0)
     for _ in range(4):
@@ -78,7 +78,7 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
         consumer.channel.seek({0: 5})
 
 
-def test_where_they_are(world: World) -> None:
+def test_positions_of_messages(world: World) -> None:
     consumer = world.consumer("news", "a")
     for number in range(6):
         world.publish("news", b"%d" % number)

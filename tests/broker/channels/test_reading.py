@@ -48,7 +48,7 @@ def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(world: World)
     assert ended(read.fetch(0, 3, EVERYTHING)).next_offset == 3
 
 
-def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
+def test_unsynced_messages_are_not_read(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"safe")
     world.broker.find_topic("news").leader().group.sync()
@@ -68,7 +68,7 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     assert (read.end, read.committed) == (2, 2)
 
 
-def test_what_retention_took_is_gone(start: Start) -> None:
+def test_removed_messages_are_not_found(start: Start) -> None:
     world = start(segment_bytes_max=64 * limits.KIB, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a", rdy=100)
     for _ in range(4):
@@ -85,7 +85,7 @@ def test_what_retention_took_is_gone(start: Start) -> None:
     assert refused.value.edge == read.earliest
 
 
-def test_a_topic_that_goes_meanwhile(start: Start) -> None:
+def test_a_topic_that_is_deleted_during_a_read(start: Start) -> None:
     world = published(start)
     read = reader(world)
     begun, fresh = read.fetch(0, 10, EVERYTHING), read.fetch(0, 10, EVERYTHING)
@@ -130,7 +130,7 @@ def test_messages_by_id_and_by_time(world: World) -> None:
         read.message(3)
 
 
-def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
+def test_own_ids_and_trace_ids_are_found(start: Start) -> None:
     world = published(start)
     topic = world.broker.find_topic("news")
     sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
@@ -147,7 +147,7 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
 # --- beside the loop ---
 
 
-def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
+def test_file_ranges_end_at_the_committed_end(start: Start) -> None:
     read = reader(published(start))
     file_range = read.file_range(4)
     assert file_range is not None
@@ -164,7 +164,7 @@ def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
         read.file_range(11)
 
 
-def test_places_by_bytes_of_log(start: Start) -> None:
+def test_positions_by_bytes_of_log(start: Start) -> None:
     world = start()
     for _ in range(100):
         world.publish("news", bytes(2_000))

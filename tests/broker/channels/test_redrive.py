@@ -73,7 +73,7 @@ def test_a_redrive_is_as_safe_as_a_publish(world: World) -> None:
     assert bodies(consumer.take()) == [b"x"]
 
 
-def test_the_other_channels_step_over_it_after_a_restart_too(world: World) -> None:
+def test_other_channels_skip_redriven_messages_after_a_restart_too(world: World) -> None:
     consumer = dead_letters(world, b"x")
     other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
     consumer.leave()

@@ -43,7 +43,7 @@ def test_messages_are_counted_and_the_latest_due_time_is_found() -> None:
     assert contents(plain + due + plain) == Contents(7, 700)
 
 
-def test_what_a_producer_may_say_of_its_messages() -> None:
+def test_sections_that_a_producer_may_set() -> None:
     sections: Sections = {
         Section.TIMESTAMP: {0: 1, 1: 900},
         Section.DUE: {1: 5},
@@ -63,11 +63,11 @@ def test_long_work_comes_in_slices() -> None:
 # --- what is refused ---
 
 
-def test_nothing_is_no_block() -> None:
+def test_an_empty_block_is_invalid() -> None:
     assert refusal(b"") == (0, "there is no batch")
 
 
-def test_the_place_of_a_refusal_is_where_its_batch_begins() -> None:
+def test_a_refusal_names_the_start_of_its_batch() -> None:
     first = batch(b"a")
     corrupt = bytearray(batch(b"b"))
     corrupt[76] ^= 1
@@ -81,7 +81,7 @@ def test_an_empty_message_is_refused() -> None:
 
 
 @pytest.mark.parametrize("section", [Section.ID, Section.TRACE, Section.ATTEMPTS])
-def test_what_only_the_broker_may_say_is_refused(section: Section) -> None:
+def test_sections_of_the_broker_are_refused(section: Section) -> None:
     data = batch(b"a") + batch(b"b", sections={section: {0: 7}})
     position, reason = refusal(data)
     assert position == len(batch(b"a"))

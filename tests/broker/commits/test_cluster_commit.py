@@ -68,7 +68,7 @@ def test_batches_are_numbered_in_the_order_of_the_stages(world: World, leaders: 
     assert commit(world, "app", 7, ("t", "x"), ("t", "y")).told == REPEATED
 
 
-def test_what_may_not_be_stored_is_sent_again(world: World, leaders: Leaders) -> None:
+def test_a_stage_with_an_unknown_outcome_is_sent_again(world: World, leaders: Leaders) -> None:
     leaders.endings = [Ending.STORED, Ending.UNKNOWN, Ending.NOT_LED]
     told = Told()
     world.broker.commits.commit("app", 1, [Ref("t", "x")], told)

@@ -41,7 +41,7 @@ def ends(world: World, *topics: str) -> list[int]:
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_all_topics_show_it_in_one_turn(start: Start, durability: str) -> None:
+def test_a_commit_is_visible_in_all_topics_in_one_turn(start: Start, durability: str) -> None:
     world = start(durability=durability)
     stage_in_both(world, *(b"%d" % n for n in range(7)))
     world.threads.held = True

@@ -52,7 +52,7 @@ STORING = [
 
 @pytest.mark.parametrize("fault", STORING, ids=lambda fault: f"{fault.call} {fault.path_part}")
 @pytest.mark.parametrize("how", ["again", "restart", "kill", "kill twice"])
-def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
+def test_an_unfinished_commit_is_retried(disk: SimDisk, fault: Fault, how: str) -> None:
     world = on(disk)
     disk.mkdir("/data/commits")
     stage_in_both(world, b"1", b"2", b"3")
@@ -75,7 +75,7 @@ def test_it_is_tried_again(disk: SimDisk, fault: Fault, how: str) -> None:
     finished(world)
 
 
-def test_its_stages_stay_whatever_others_ask_for(disk: SimDisk) -> None:
+def test_stages_of_an_unfinished_commit_are_kept(disk: SimDisk) -> None:
     world = on(disk)
     stage_in_both(world, b"1", b"2", b"3")
     disk.inject(Fault("write", path_part="topics/a/0/0", times=0))
@@ -127,7 +127,7 @@ def test_a_record_that_cannot_be_read_stops_the_start(disk: SimDisk) -> None:
         on(disk)
 
 
-def test_a_log_that_lost_what_came_before_is_left_alone(disk: SimDisk) -> None:
+def test_a_log_that_lost_earlier_messages_is_left_alone(disk: SimDisk) -> None:
     world = on(disk)
     world.publish("b", b"before")
     world.close()
@@ -164,7 +164,7 @@ def test_a_failed_sync_is_for_the_next_start_whose_own_has_to_succeed(disk: SimD
 # --- commits into several partitions of a topic ---
 
 
-def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
+def test_keys_are_not_rehashed_while_stages_exist(world: World) -> None:
     topic = world.broker.topic("t", 2)
     put(world, "t", block("x", b"a", partition=1))
     with pytest.raises(GrowthRefused, match="commit or abort the stages of topic t first"):
@@ -177,7 +177,7 @@ def test_keys_are_not_rehashed_under_what_is_staged(world: World) -> None:
     assert (len(topic.leaders), topic.hash_partitions) == (4, 4)
 
 
-def test_a_record_that_names_what_is_not_there_stops_the_start(disk: SimDisk) -> None:
+def test_a_record_of_missing_stages_stops_the_start(disk: SimDisk) -> None:
     world = on(disk)
     world.broker.topic("t", 4)
     for partition in range(4):

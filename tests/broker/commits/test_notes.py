@@ -23,7 +23,7 @@ def break_records(disk: SimDisk, call: Call, skip: int = 0) -> Fault:
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_a_decision_that_cannot_be_written_is_named_until_one_could_be(
+def test_a_failing_write_of_a_decision_is_shown_until_one_succeeds(
     disk: SimDisk, call: Call
 ) -> None:
     world = on(disk)
@@ -89,7 +89,7 @@ def test_a_newer_record_is_never_replaced_by_an_older_one(disk: SimDisk) -> None
 
 
 @pytest.mark.parametrize("name", PROBE_NAMES)
-def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
+def test_a_start_removes_leftovers_of_a_probe(disk: SimDisk, name: str) -> None:
     disk.mkdir("/data/commits")
     disk.create(f"/data/commits/{name}")
     on(disk)

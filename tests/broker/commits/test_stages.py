@@ -35,7 +35,7 @@ def test_the_same_name_while_it_is_written(world: World) -> None:
     assert isinstance(told[2].error, StageExists)
 
 
-def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
+def test_a_start_removes_corrupt_stages(disk: SimDisk) -> None:
     world = on(disk)
     for name in ("x", "y", "z"):
         put(world, "t", block(name, b"a"))
@@ -53,7 +53,7 @@ def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("sent_again", [False, True])
-def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again: bool) -> None:
+def test_an_unreadable_stage_is_kept_at_the_start(disk: SimDisk, sent_again: bool) -> None:
     world = on(disk)
     put(world, "t", block("x", b"a"))
     world.close()
@@ -70,7 +70,7 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     assert stored(world, "t") == [b"b" if sent_again else b"a"]
 
 
-def test_one_that_is_read_late_is_given_up_in_time(disk: SimDisk) -> None:
+def test_a_stage_read_late_expires_in_time(disk: SimDisk) -> None:
     world = on(disk)
     put(world, "t", block("x", b"a"))
     world.close()
@@ -86,7 +86,7 @@ def test_one_that_is_read_late_is_given_up_in_time(disk: SimDisk) -> None:
     assert names(world) == ["z"]
 
 
-def test_those_of_a_deleted_topic_go(world: World) -> None:
+def test_stages_of_a_deleted_topic_are_removed(world: World) -> None:
     put(world, "t", block("x", b"a"))
     world.broker.delete_topic("t")
     pass_ns(world, limits.STAGE_SWEEP_NS + limits.SECOND)
@@ -95,7 +95,7 @@ def test_those_of_a_deleted_topic_go(world: World) -> None:
 
 
 @pytest.mark.parametrize("call", ["open", "read"])
-def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) -> None:
+def test_a_stage_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) -> None:
     world = on(disk)
     put(world, "t", block("x", b"a"))
     fault = disk.inject(Fault(call, errno.EIO, "stages", times=0))  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def test_one_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: str) 
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_one_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: bool) -> None:
+def test_a_stage_that_a_commit_could_not_read_is_read_again(disk: SimDisk, gone: bool) -> None:
     world = on(disk)
     for name in ("x", "y"):
         put(world, "t", block(name, b"a"))
@@ -188,7 +188,7 @@ def names(world: World) -> list[str]:
     return sorted(stage.head.name for stage in found)
 
 
-def test_a_newer_attempt_takes_the_place_of_an_older_one(world: World) -> None:
+def test_a_newer_attempt_replaces_an_older_one(world: World) -> None:
     for name in ("x", "y"):
         staged(world, name, "job", 7, "first")
     staged(world, "other", "job", 8, "first")
@@ -201,7 +201,7 @@ def test_a_newer_attempt_takes_the_place_of_an_older_one(world: World) -> None:
     assert stored(world, "t") == [b"z", b"w"]
 
 
-def test_what_a_crash_left_of_an_older_attempt_is_removed(
+def test_a_start_removes_stages_of_an_older_attempt(
     monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     staged(world, "x", "job", 7, "first")

@@ -195,7 +195,7 @@ SWITCHES = st.just(list[int]()) | st.lists(st.integers(0, 50), max_size=8)
 
 @settings(max_examples=examples(430), deadline=None)
 @given(STEPS, SWITCHES, st.sampled_from(["disk", "os"]), st.sampled_from([1, 1, 3]))
-def test_what_was_promised_is_kept_whatever_the_durability(
+def test_acknowledged_messages_survive_with_any_durability(
     steps: list[tuple[str, int]], switches: list[int], durability: str, partitions: int
 ) -> None:
     """What was answered with OK on `disk`, and what was answered before it got there, survives."""

@@ -36,9 +36,7 @@ def one() -> Gathered:
     return Gathered()
 
 
-def test_a_row_waits_until_most_of_those_who_were_answered_have_published_again(
-    one: Gathered,
-) -> None:
+def test_an_append_waits_for_most_of_the_answered_publishers(one: Gathered) -> None:
     one.commit(24, waiting=26)
     assert one.waits(26)
     assert one.waits(46)
@@ -46,7 +44,7 @@ def test_a_row_waits_until_most_of_those_who_were_answered_have_published_again(
     assert not one.waits(1)  # it was written
 
 
-def test_it_waits_as_long_as_the_last_row_took_and_is_written_then(one: Gathered) -> None:
+def test_an_append_waits_at_most_as_long_as_the_last_one_took(one: Gathered) -> None:
     one.commit(24)
     assert one.waits(1)
     due_ns = one.gathering.due_ns
@@ -59,7 +57,7 @@ def test_it_waits_as_long_as_the_last_row_took_and_is_written_then(one: Gathered
     assert not one.waits(1)
 
 
-def test_a_slow_row_is_waited_for_no_longer_than_the_limit(one: Gathered) -> None:
+def test_a_wait_behind_a_slow_append_is_limited(one: Gathered) -> None:
     one.append.wrote()
     one.clock.pass_ns(limits.SECOND)
     one.append.committed(24, 1_000, 0)
@@ -67,7 +65,7 @@ def test_a_slow_row_is_waited_for_no_longer_than_the_limit(one: Gathered) -> Non
     assert one.gathering.due_ns == one.clock.mono_ns() + limits.APPEND_GATHER_NS
 
 
-def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(one: Gathered) -> None:
+def test_waits_become_rare_without_returning_publishers(one: Gathered) -> None:
     waited = []
     for number in range(15):
         one.commit(24)
@@ -88,19 +86,17 @@ def test_for_publishers_who_do_not_come_rows_wait_ever_more_seldom(one: Gathered
     [(limits.APPEND_GATHER_COUNT_MIN - 1, 100), (24, limits.APPEND_GATHER_BYTES_MAX)],
     ids=["few messages", "many bytes"],
 )
-def test_after_a_row_of_few_messages_or_many_bytes_none_waits(
-    one: Gathered, count: int, length: int
-) -> None:
+def test_nothing_waits_after_small_or_large_appends(one: Gathered, count: int, length: int) -> None:
     one.commit(count, length)
     assert not one.waits(1)
 
 
-def test_a_row_of_many_bytes_is_not_held_back(one: Gathered) -> None:
+def test_a_large_append_does_not_wait(one: Gathered) -> None:
     one.commit(24)
     assert not one.waits(1, limits.APPEND_GATHER_BYTES_MAX)
 
 
-def test_what_gathers_when_the_broker_stops_is_stored_and_answered(world: World) -> None:
+def test_a_stop_stores_and_answers_gathered_publishes(world: World) -> None:
     world.broker.topic("t").channel("a")
     world.threads.held = True
     for number in range(10):

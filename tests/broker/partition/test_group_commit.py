@@ -58,7 +58,7 @@ def batches(world: World) -> list[tuple[int, int, list[bytes]]]:
     ]
 
 
-def test_what_gathers_behind_a_sync_is_one_row(
+def test_publishes_behind_a_sync_form_one_append(
     monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     world.broker.topic("t").channel("a")
@@ -115,7 +115,7 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     assert topic.leader().tail.committed_end == 10_000
 
 
-def test_a_row_has_a_bound_of_batches(world: World) -> None:
+def test_an_append_has_a_bound_of_batches(world: World) -> None:
     """Thousands that gather behind a slow sync must not hold up the loop in one piece."""
     group = world.broker.topic("t").leader().group
     world.threads.held = True
@@ -138,7 +138,7 @@ def test_a_row_has_a_bound_of_batches(world: World) -> None:
     assert all(later - one <= 2 * limits.APPEND_BATCHES_MAX for one, later in pairwise(appends))
 
 
-def test_publishes_are_taken_for_as_long_as_one_row_follows_the_other(start: Start) -> None:
+def test_publishes_are_accepted_between_consecutive_appends(start: Start) -> None:
     world = start(durability="disk")
     world.broker.topic("t").channel("a")
     world.threads.held = True
@@ -167,7 +167,7 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     assert batches(world) == [(0, 0, [b"in flight"])]  # it is stored nevertheless
 
 
-def test_nor_does_one_that_another_node_has_forwarded(start: Start) -> None:
+def test_a_forwarded_publish_does_not_wait_forever_either(start: Start) -> None:
     world = start(durability="disk")
     world.broker.topic("t").channel("a")
     world.threads.held = True
@@ -182,7 +182,7 @@ def test_nor_does_one_that_another_node_has_forwarded(start: Start) -> None:
     assert batches(world) == [(0, 0, [b"w"])]
 
 
-def test_a_producer_with_numbers_waits_for_its_row_however_long_that_takes(start: Start) -> None:
+def test_an_idempotent_producer_waits_for_its_append_without_limit(start: Start) -> None:
     world = start(durability="disk")
     world.broker.topic("t").channel("a")
     world.threads.held = True
@@ -215,7 +215,7 @@ def publisher(start: Start) -> Iterator[tuple[World, socket.socket]]:
     far.close()
 
 
-def test_what_the_kernel_stored_by_itself_is_in_the_books(
+def test_publishes_stored_by_the_kernel_are_accounted_for(
     publisher: tuple[World, socket.socket],
 ) -> None:
     world, client = publisher
@@ -280,7 +280,7 @@ def test_the_kernel_does_not_stay_where_a_publish_needs_more(
 # --- when an append may begin, by the commit rule ---
 
 
-def test_where_others_have_rows_none_is_written_without_the_permit_or_in_a_handover() -> None:
+def test_a_replicated_leader_writes_only_with_a_permit_and_outside_a_handover() -> None:
     leader_id, members = LeaderId(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
     record = PartitionRecord(0, 1, leader_id, members, 1, (0, 1))
     rule = PartitionLeader(ModelLog(), record, 0, leader_id, 0, 0, waits=False)

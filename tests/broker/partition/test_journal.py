@@ -95,7 +95,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(400), deadline=None)
 @given(STEPS, st.integers(0, 2**32))
-def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed: int) -> None:
+def test_no_stop_takes_back_synced_records(steps: list[str], seed: int) -> None:
     """After a power loss all that was synced is there; after a kill all that was written, unless
     the disk failed in between; and what is there is never more than was said."""
     rng = random.Random(seed)
@@ -183,7 +183,7 @@ def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
         led(disk, epoch=7)
 
 
-def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
+def test_a_single_node_continues_the_journal_of_a_cluster() -> None:
     disk = new_disk()
     journal, cursor = led(disk, epoch=6)
     for _ in range(3):  # one file after the other, up to the third

@@ -131,7 +131,7 @@ def test_damage_met_while_reading_is_stepped_over_and_shown(world: World) -> Non
     assert world.publish("other", b"1").stored
 
 
-def test_what_cannot_be_read_just_now_is_tried_again(simulate: Start) -> None:
+def test_a_failed_read_is_retried(simulate: Start) -> None:
     world = simulate()
     world.broker.topic("news").channel("a")
     world.publish("news", b"1", b"2")

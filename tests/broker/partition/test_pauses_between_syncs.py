@@ -40,7 +40,7 @@ def pause(world: World) -> None:
     world.clock.pass_ns(limits.SYNC_PAUSE_NS)
 
 
-def test_the_one_with_most_to_lose_comes_first(world: World) -> None:
+def test_the_partition_with_most_unsynced_bytes_syncs_first(world: World) -> None:
     topic = made(world)
     for partition, count in enumerate((2, 2, 5)):
         publish(world, topic, partition, count)
@@ -67,7 +67,7 @@ class Work:
 
 
 @pytest.mark.timeout(10)
-def test_waiting_lets_others_be_told_as_well() -> None:
+def test_a_wait_lets_other_partitions_answer() -> None:
     threads = Threads()
     threads.held = True
     syncs = Syncs(threads)
@@ -78,7 +78,7 @@ def test_waiting_lets_others_be_told_as_well() -> None:
     assert busy == {"mine": False, "other": False}
 
 
-def test_what_can_wait_begins_when_fewer_jobs_are_out() -> None:
+def test_deferrable_syncs_begin_when_fewer_jobs_run() -> None:
     threads = Threads()
     syncs = Syncs(threads)
     begun: list[int] = []

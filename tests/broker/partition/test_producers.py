@@ -99,7 +99,7 @@ def test_gaps_overlaps_and_old_epochs(world: World) -> None:
     assert stored(world) == [b"a", b"b", b"c"]
 
 
-def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
+def test_a_repeat_waits_for_the_first_attempt(start: Start) -> None:
     world = start(durability="disk")
     send(world, 0, b"a")
     world.threads.held = True
@@ -274,7 +274,7 @@ CALLS = ["create", "write", "sync", "rename", "sync_directory"]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_first_table_that_cannot_be_written_is_named_until_it_is(
+def test_a_failing_write_of_the_first_table_is_shown_until_it_succeeds(
     simulate: Start, call: str
 ) -> None:
     world = simulate()
@@ -337,7 +337,7 @@ def replica() -> Replica:
     return Replica()
 
 
-def test_a_start_takes_what_is_above_the_committed_end_as_pending(replica: Replica) -> None:
+def test_a_start_takes_uncommitted_batches_as_pending(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table = replica.opened(1)
     assert replica.next_sequence == 1
@@ -353,7 +353,7 @@ def test_the_file_does_not_reach_above_the_committed_end(replica: Replica) -> No
     assert (file.end, [entry.next_sequence for entry in file.producers]) == (2, [2])
 
 
-def test_what_was_corrupt_and_came_from_another_replica_is_known(replica: Replica) -> None:
+def test_restored_batches_enter_the_producer_table(replica: Replica) -> None:
     """Else a retry of it is stored again, or the next publish of its producer is a gap."""
     replica.write(0, 1)
     headers = [header for header, _ in replica.log.batches(0)]
@@ -369,7 +369,7 @@ def test_what_was_corrupt_and_came_from_another_replica_is_known(replica: Replic
     assert table.find(PRODUCER + 1) == Known(0, 1, NOW_NS)
 
 
-def test_a_cut_below_what_was_committed_folds_again(replica: Replica) -> None:
+def test_a_cut_below_the_committed_end_rebuilds_the_table(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table.learn(3)
     replica.table.close(3)
@@ -387,7 +387,7 @@ def learner(start: int) -> Replica:
     return replica
 
 
-def test_a_learner_is_given_what_retention_has_removed(replica: Replica) -> None:
+def test_a_learner_receives_entries_whose_batches_are_removed(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.write(0, producer=8)
     replica.table.learn(4)
@@ -411,7 +411,7 @@ def test_a_learner_is_given_what_retention_has_removed(replica: Replica) -> None
         (0, 1, r"a table that ends at 2 was sent: the log here goes from 0 to 1, synced"),
     ],
 )
-def test_a_table_that_leaves_a_hole_or_knows_more_is_refused(
+def test_a_table_with_a_gap_or_newer_entries_is_refused(
     replica: Replica, start: int, records: int, reason: str
 ) -> None:
     replica.write(0, 1)
@@ -423,7 +423,7 @@ def test_a_table_that_leaves_a_hole_or_knows_more_is_refused(
     assert other.next_sequence == 0
 
 
-def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> None:
+def test_a_corrupt_table_is_refused(replica: Replica) -> None:
     replica.write(0)
     replica.table.learn(1)
     sent = replica.table.snapshot()
@@ -436,7 +436,7 @@ def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> Non
     assert replica.next_sequence == 1
 
 
-def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
+def test_a_table_that_cannot_be_written_is_not_installed(replica: Replica) -> None:
     replica.write(0, 1)
     replica.table.learn(2)
     other = Replica()

@@ -93,7 +93,7 @@ def there() -> Node:
         (LeadershipEnded("orders/2", "it was handed over"), Ending.NOT_LED, "handed over"),
     ],
 )
-def test_the_answer_says_whether_it_may_be_stored(
+def test_answers_tell_refused_from_unknown(
     here: Node, there: Node, error: PenstockError, ending: Ending, said: str
 ) -> None:
     here.forward()
@@ -105,7 +105,7 @@ def test_the_answer_says_whether_it_may_be_stored(
     assert said in heard.reason
 
 
-def test_what_is_refused_and_what_is_not_led_there_is_not_stored(here: Node, there: Node) -> None:
+def test_a_refusing_leader_and_a_follower_store_nothing(here: Node, there: Node) -> None:
     there.refusal = Refused("the disk is full")
     here.forward()
     here.pass_to(there)
@@ -117,7 +117,7 @@ def test_what_is_refused_and_what_is_not_led_there_is_not_stored(here: Node, the
     assert [one.ending for one in here.heard] == [Ending.REFUSED, Ending.NOT_LED]
 
 
-def test_a_partition_that_is_led_here_takes_no_link(here: Node) -> None:
+def test_publishes_to_a_local_leader_use_no_link(here: Node) -> None:
     here.forwarding.send(Led(0, TARGET), BATCH, here.heard.append)
     here.published[0][1](None)
     assert (here.sent, here.heard) == ([], [ForwardAnswer(Ending.STORED, 100, 7 << 12)])
@@ -159,7 +159,7 @@ def test_a_batch_larger_than_a_payload_is_refused(
     assert here.heard == []  # nothing is waited for
 
 
-def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:
+def test_a_broken_link_makes_the_outcome_unknown(here: Node, there: Node) -> None:
     here.forward()
     here.pass_to(there)
     here.forwarding.unlinked(2)
@@ -171,7 +171,7 @@ def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:
     assert len(here.heard) == 1
 
 
-def test_an_answer_to_an_earlier_life_is_none_to_this_one(here: Node, there: Node) -> None:
+def test_answers_to_an_earlier_incarnation_are_ignored(here: Node, there: Node) -> None:
     here.forward()
     here.pass_to(there)
     again = Node(0, [Led(1, TARGET)], incarnation=900)

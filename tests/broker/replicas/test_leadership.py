@@ -91,7 +91,7 @@ class Shared:
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
+def test_an_append_is_sent_before_its_sync_and_answered_when_all_have_it(
     start: Start, durability: str
 ) -> None:
     shared = Shared(start(durability=durability), durability)
@@ -115,7 +115,7 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     assert (news.batches, news.committed) == (b"", 2)
 
 
-def test_headers_say_what_every_member_has(start: Start) -> None:
+def test_headers_carry_the_agreed_end(start: Start) -> None:
     shared = Shared(start())
     shared.link()
     shared.publish(b"one")
@@ -130,7 +130,7 @@ def test_headers_say_what_every_member_has(start: Start) -> None:
     assert [header.synced_end for header, _ in shared.leader.log.batches(0)] == [0, 0, 2]
 
 
-def test_a_failed_sync_leaves_it_unknown_whether_a_row_is_stored(start: Start) -> None:
+def test_a_failed_sync_makes_the_outcome_unknown(start: Start) -> None:
     shared = Shared(start())
     shared.link()
     ends: list[str] = []
@@ -158,7 +158,7 @@ def test_a_failed_write_ends_the_leadership(start: Start, monkeypatch: pytest.Mo
     assert shared.wire.take() == []
 
 
-def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None:
+def test_a_follower_far_behind_is_fed_from_the_log(start: Start) -> None:
     shared = Shared(start())
     topic = shared.topic
     shared.link()
@@ -183,7 +183,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     assert topic.leader() is shared.leader
 
 
-def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
+def test_learners_are_fed_from_the_log_in_turn(start: Start) -> None:
     shared, other = Shared(start()), Target(8, 0)
     shared.link()
     shared.publish(b"one")
@@ -225,7 +225,7 @@ class Desk:
         return self.called
 
 
-def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
+def test_a_stalled_learner_yields_its_slot_and_goes_to_the_end() -> None:
     desk = Desk(slots=1)
     desk.catch_up.tick(0)
     assert desk.ask(1)
@@ -242,7 +242,7 @@ def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
 
 
 @each("seed", seeds(3, 20))
-def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
+def test_slots_are_used_and_never_exceeded(seed: int) -> None:
     dice, desk = random.Random(seed), Desk(slots=3)
     for step in range(400):
         number, node = dice.randrange(8), dice.choice((NODE, OTHER))

@@ -51,7 +51,7 @@ def lab(leader: LeaderLog) -> Lab:
     return lab
 
 
-def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
+def test_an_epoch_is_durable_before_it_is_answered() -> None:
     lab = Lab()
     lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6))
     assert lab.followed.awaited is Awaited.EPOCH
@@ -68,7 +68,7 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
 
 
-def test_a_row_is_acknowledged_when_it_is_synced() -> None:
+def test_an_append_is_acknowledged_when_it_is_synced() -> None:
     lab, leader = Lab(), LeaderLog()
     leader.write(b"one", b"two")
     answers = lab.match(leader, 0)
@@ -125,9 +125,7 @@ def test_a_full_disk_acknowledges_nothing_until_there_is_room(
     assert report.extent.end == 1
 
 
-def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
-    lab: Lab, leader: LeaderLog
-) -> None:
+def test_a_failed_sync_stops_the_replica_across_restarts(lab: Lab, leader: LeaderLog) -> None:
     lab.disk.inject(Fault("sync", path_part=".log"))
     assert lab.send(leader.append(0)) == []
     assert len(lab.stops) == 1
@@ -139,9 +137,7 @@ def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next(
     assert isinstance(lab.log.stopped, PartitionStopped)
 
 
-def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced(
-    lab: Lab, leader: LeaderLog
-) -> None:
+def test_a_synced_replica_is_marked_when_the_record_lists_it(lab: Lab, leader: LeaderLog) -> None:
     lab.threads.held = True
     lab.send(leader.append(0))
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -151,7 +147,7 @@ def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced(
     assert state_on_disk(lab) == "in_sync"
 
 
-def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written(
+def test_the_in_sync_mark_is_cleared_before_a_higher_synced_end_is_written(
     lab: Lab, leader: LeaderLog
 ) -> None:
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -191,9 +187,7 @@ def write_state(lab: Lab) -> None:
     lab.turn()
 
 
-def test_a_state_that_cannot_wait_takes_the_place_of_one_that_is_being_written(
-    lab: Lab, leader: LeaderLog
-) -> None:
+def test_an_urgent_state_replaces_one_being_written(lab: Lab, leader: LeaderLog) -> None:
     lab.send(leader.append(0))
     lab.threads.held = True
     lab.followed.record_seen(listed=True, unclean_epoch=0)
@@ -217,7 +211,7 @@ def test_a_hello_waits_for_a_mark_that_is_being_written(lab: Lab, leader: Leader
     assert lab.own.state == "copying"
 
 
-def test_what_every_member_has_synced_is_never_cut() -> None:
+def test_a_tail_that_every_member_has_synced_is_never_cut() -> None:
     lab, leader = Lab(state="in_sync"), LeaderLog()
     leader.write(b"one")
     put(lab.log, batch(0, 1, [b"one"]), 1, 1)
@@ -235,7 +229,7 @@ def test_what_every_member_has_synced_is_never_cut() -> None:
     assert lab.log.written_end == 3
 
 
-def test_a_stop_waits_for_the_sync_of_promises_that_is_under_way() -> None:
+def test_a_stop_waits_for_a_running_sync_of_the_epoch_ledger() -> None:
     lab = Lab()
     lab.threads.held = True
     lab.epoch_ledger.save(KEY, 9, lambda: None)
@@ -245,7 +239,7 @@ def test_a_stop_waits_for_the_sync_of_promises_that_is_under_way() -> None:
     assert Ledger.open(lab.disk, "data").replicas[KEY].epoch == 9
 
 
-def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
+def test_epochs_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab = Lab()
     done: list[str] = []
     syncs = lab.disk.syncs
@@ -327,7 +321,7 @@ def channels() -> ChannelsLab:
     return lab
 
 
-def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(channels: ChannelsLab) -> None:
+def test_housekeeping_requests_a_snapshot_after_a_failed_write(channels: ChannelsLab) -> None:
     channels.disk.inject(Fault("write"))
     assert channels.record(at(2), 7) == []
     assert "the leader's channel journal cannot be stored" in channels.health.text
@@ -337,7 +331,7 @@ def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(channels: Chan
     assert (channels.cursor, channels.health.text) == (7, "OK")
 
 
-def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(channels: ChannelsLab) -> None:
+def test_a_corrupt_or_misplaced_record_is_refused(channels: ChannelsLab) -> None:
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
         channels.tell(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
         assert channels.cursor == 6
@@ -347,7 +341,7 @@ def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(channels: Channels
     assert (channels.cursor, channels.health.text) == (7, "OK")
 
 
-def test_a_failed_sync_ends_the_replica(channels: ChannelsLab) -> None:
+def test_a_failed_sync_of_the_journal_stops_the_replica(channels: ChannelsLab) -> None:
     channels.disk.inject(Fault("sync"))
     channels.record(at(2), 7)
     channels.ask(at(2))

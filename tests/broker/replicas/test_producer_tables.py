@@ -50,7 +50,7 @@ def is_member(cluster: Cluster) -> bool:
     return cluster.known[target()].record.has(JOINER, 102)
 
 
-def test_a_retry_is_known_though_retention_has_removed_what_was_stored(cluster: Cluster) -> None:
+def test_a_retry_is_known_after_retention_removed_its_batch(cluster: Cluster) -> None:
     join(cluster)
     cluster.pass_ns(limits.SECOND)
     assert is_member(cluster)
@@ -66,7 +66,9 @@ def test_a_retry_is_known_though_retention_has_removed_what_was_stored(cluster: 
     assert log.written_end == end + 1
 
 
-def test_who_has_not_got_it_is_no_member(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_without_the_table_is_not_admitted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ProducerTableSender, "ship", lambda *_: None)
     join(cluster)
     cluster.pass_ns(limits.SECOND)
@@ -74,7 +76,7 @@ def test_who_has_not_got_it_is_no_member(cluster: Cluster, monkeypatch: pytest.M
     assert not is_member(cluster)
 
 
-def test_what_the_disk_refuses_is_tried_again(cluster: Cluster) -> None:
+def test_a_failed_write_is_retried(cluster: Cluster) -> None:
     node = cluster.nodes[JOINER]
     node.replica_host.host(ORDERS, 0, 102)
     node.disk.inject(Fault("rename", path_part="producers"))

@@ -45,7 +45,7 @@ def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
         replica_host.adopt_channels("another", [])
 
 
-def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluster) -> None:
+def test_a_released_replica_is_moved_aside_and_recreated_empty(cluster: Cluster) -> None:
     cluster.place([0])
     cluster.publish(0, b"kept aside")
     node = cluster.nodes[1]
@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_no_trace_of_the_first_replica(cluster: Cluster) -> N
     assert node.replica_host.targets() == [target()]
 
 
-def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
+def test_a_replica_that_cannot_be_moved_is_still_released(cluster: Cluster) -> None:
     node = of_two(cluster)
     node.disk.inject(Fault("rename", path_part="orders/1"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
@@ -150,7 +150,7 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
     assert repaired.broker.health == "OK"
 
 
-def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluster: Cluster) -> None:
+def test_a_topic_with_a_corrupt_file_can_be_discarded_and_replaced(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.replica_host.host(ORDERS, 0, 7)
     node.disk.flip(f"{PATH}/topics/orders/topic.json", 20, 3)
@@ -165,7 +165,7 @@ def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluste
     assert again.disk.exists(f"{PATH}/aside/orders/0/replica.json")
 
 
-def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
+def test_an_unreadable_replica_outlives_its_topic(cluster: Cluster) -> None:
     again = unreadable_one_of_two(cluster)
     again.replica_host.release(target(1))
     assert "orders" not in again.broker.topics
@@ -174,7 +174,7 @@ def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
     assert not again.replica_host.is_set_aside(target(0))
 
 
-def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Cluster) -> None:
+def test_a_replica_that_cannot_be_moved_survives_its_topic(cluster: Cluster) -> None:
     again = unreadable_one_of_two(cluster)
     again.disk.inject(Fault("rename", path_part="orders/0"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
@@ -183,7 +183,7 @@ def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Clust
     assert again.replica_host.is_set_aside(target(0))
 
 
-def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(cluster: Cluster) -> None:
+def test_a_single_node_does_not_serve_a_replicated_topic(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.replica_host.host(ORDERS, 0, 7)
     cluster.kill(0)
@@ -192,7 +192,7 @@ def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(cluster: Cluster) ->
         alone.broker.open()
 
 
-def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
+def test_a_node_refuses_changes_that_the_cluster_makes(cluster: Cluster) -> None:
     cluster.place([0])
     broker, topic = cluster.nodes[0].broker, cluster.nodes[0].topic
     for act in (
@@ -211,7 +211,7 @@ def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     assert topic.find_channel("new#ephemeral").windows.keys() == {0}
 
 
-def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None:
+def test_a_failed_sync_of_the_journal_stops_the_replica(cluster: Cluster) -> None:
     cluster.place([0])
     node = cluster.nodes[0]
     node.disk.inject(Fault("sync", path_part="channels."))
@@ -228,7 +228,7 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     assert cluster.start(0).role() == "stopped"
 
 
-def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
+def test_a_failing_epoch_ledger_is_shown(cluster: Cluster) -> None:
     cluster.place([0])
     node = cluster.nodes[1]
     node.disk.inject(Fault("write", path_part="ledger", times=100))
@@ -259,7 +259,7 @@ def node() -> AsideNode:
     return AsideNode()
 
 
-def test_anything_else_stays_for_a_day_or_until_the_disk_is_full(node: AsideNode) -> None:
+def test_moved_files_stay_for_a_day_or_until_the_disk_is_full(node: AsideNode) -> None:
     first, second = node.move(), node.move()
     assert first != second
     node.clock.pass_ns(ASIDE_KEPT_NS - 1)
@@ -273,7 +273,7 @@ def test_anything_else_stays_for_a_day_or_until_the_disk_is_full(node: AsideNode
     assert not node.disk.exists(third)
 
 
-def test_what_a_start_finds_stays_for_a_day_from_then_on(node: AsideNode) -> None:
+def test_files_found_at_a_start_stay_for_another_day(node: AsideNode) -> None:
     found = node.move()
     again = Aside(node.disk, "/d", node.clock)
     again.settle(False)
@@ -282,7 +282,7 @@ def test_what_a_start_finds_stays_for_a_day_from_then_on(node: AsideNode) -> Non
     assert not node.disk.exists(found)
 
 
-def test_of_a_deleted_topic_what_cannot_be_removed_at_once_is_tried_again(node: AsideNode) -> None:
+def test_failed_removals_of_a_deleted_topic_are_retried(node: AsideNode) -> None:
     first, second = node.move(0), node.move(0)
     fault = node.disk.inject(Fault("unlink", path_part="r/log", times=0))
     for _ in range(2):

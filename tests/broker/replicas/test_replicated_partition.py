@@ -42,7 +42,7 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
 
 
-def test_a_channel_that_is_sent_slowly_may_have_no_partition_here(cluster: Cluster) -> None:
+def test_a_channel_may_arrive_before_its_partitions(cluster: Cluster) -> None:
     """Its rate stays for the partitions that this node will lead."""
     rate = cluster.nodes[1].topic.find_channel("billing").rate
     rate.set(1000, cluster.clock.mono_ns())
@@ -98,7 +98,7 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     consumer.leave()
 
 
-def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Cluster) -> None:
+def test_a_failing_write_of_a_followers_mark_is_shown_until_it_succeeds(cluster: Cluster) -> None:
     follower = cluster.nodes[1]
     cluster.publish(0, b"1")
     fault = follower.disk.inject(Fault("write", errno.EIO, "/mark", times=0))
@@ -112,9 +112,7 @@ def test_a_mark_that_a_follower_cannot_write_is_shown_until_it_was(cluster: Clus
     assert follower.broker.health == "OK"
 
 
-def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(
-    cluster: Cluster,
-) -> None:
+def test_windows_of_a_leadership_that_ends_within_a_turn_accept_nothing(cluster: Cluster) -> None:
     """They stay until the end of the turn, and their tail is the outbox's by then."""
     leader = cluster.nodes[0]
     consumer = leader.consume()
@@ -132,7 +130,7 @@ def test_a_leadership_that_ends_within_a_turn_leaves_its_windows_to_nobody(
 
 
 @pytest.mark.parametrize("order", ["none", "strict"])
-def test_what_several_turns_finish_is_one_record(cluster: Cluster, order: str) -> None:
+def test_several_turns_share_a_journal_record(cluster: Cluster, order: str) -> None:
     """But in strict order, where the next message waits for it."""
     node = cluster.nodes[0]
     cluster.publish(0, b"a", b"b", b"c")
@@ -164,7 +162,7 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     assert node.role() == "leading"  # of before the restoration
 
 
-def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster: Cluster) -> None:
+def test_a_learner_completes_the_quorum_of_an_elected_leader(cluster: Cluster) -> None:
     """It has an append of which it does not know that it is committed, so it cannot serve; a
     learner needs its channel journal before it counts."""
     record = cluster.known[target()].record
@@ -182,7 +180,7 @@ def test_who_is_elected_without_the_other_member_is_helped_by_a_learner(cluster:
     assert learner in cluster.known[target()].record.members
 
 
-def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
+def test_a_range_lost_everywhere_does_not_block_other_repairs(cluster: Cluster) -> None:
     words = (b"one", b"two", b"three", b"four")
     for word in words:
         cluster.publish(0, word)
@@ -282,7 +280,7 @@ def test_without_authority_nothing_is_removed(small: Cluster) -> None:
     assert leader.clean(small.clock.wall_ns(), 0) == 0
 
 
-def test_without_authority_nothing_is_delivered_and_publishing_goes_on(small: Cluster) -> None:
+def test_without_authority_publishing_continues_and_delivery_stops(small: Cluster) -> None:
     consumer = small.nodes[0].consume()
     permit(small, QUIET)
     small.publish(0, b"waits")
@@ -297,7 +295,7 @@ def test_a_lone_leader_that_may_not_publish_says_why(small: Cluster) -> None:
         small.nodes[0].put(b"x")
 
 
-def test_authority_is_by_the_clock_and_what_was_heard(small: Cluster) -> None:
+def test_authority_follows_the_clock_and_the_answers(small: Cluster) -> None:
     node = small.nodes[0]
     hear_from_others(small)
     tick(small)
@@ -311,7 +309,7 @@ def test_authority_is_by_the_clock_and_what_was_heard(small: Cluster) -> None:
     assert node.topic.silent == {0}
 
 
-def test_authority_that_a_publish_has_found_again_is_passed_on(small: Cluster) -> None:
+def test_authority_regained_by_a_publish_takes_effect(small: Cluster) -> None:
     node = small.nodes[0]
     small.clock.pass_ns(3 * limits.SECOND)
     tick(small)
@@ -323,7 +321,7 @@ def test_authority_that_a_publish_has_found_again_is_passed_on(small: Cluster) -
     assert node.leader().acts
 
 
-def test_housekeeping_leaves_no_topic_with_a_row_in_flight(small: Cluster) -> None:
+def test_housekeeping_keeps_topics_with_appends_in_flight(small: Cluster) -> None:
     """By that the small finds leaderships that commit nothing."""
     node = small.nodes[0]
     for other in small.nodes[1:]:
@@ -340,7 +338,7 @@ def test_housekeeping_leaves_no_topic_with_a_row_in_flight(small: Cluster) -> No
     assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
 
 
-def test_without_authority_a_gap_is_none(small: Cluster) -> None:
+def test_without_authority_a_gap_is_not_reported(small: Cluster) -> None:
     """The process may have stood still, and nothing has looked at the time since."""
     node = small.nodes[0]
     hear_from_others(small)
@@ -387,7 +385,7 @@ def test_dead_letters_wait_for_authority(small: Cluster) -> None:
     assert "orders.billing.dead" in node.broker.topics
 
 
-def test_what_must_survive_is_answered_when_the_set_has_it(small: Cluster) -> None:
+def test_a_seek_is_answered_once_the_in_sync_set_has_it(small: Cluster) -> None:
     small.publish(0, b"a", b"b")
     node = small.nodes[0]
     consumer = node.consume()
@@ -430,7 +428,7 @@ def pass_rounds(cluster: Cluster, consumer: Consumer) -> list[bytes]:
     return got
 
 
-def test_what_was_stepped_over_stays_so_under_the_next_leader(corrupt: Cluster) -> None:
+def test_a_skipped_range_stays_skipped_under_the_next_leader(corrupt: Cluster) -> None:
     path = corrupt.nodes[1].topic.replicas[0].log.path
     corrupt.kill(1)  # and `penstock log repair` gives up what is corrupt
     write_lost(corrupt.nodes[1].disk, path, [LostRange(0, 1, "corrupt", 1)])
@@ -445,7 +443,7 @@ def test_what_was_stepped_over_stays_so_under_the_next_leader(corrupt: Cluster) 
     assert (window.low, window.depth) == (3, 0)
 
 
-def test_an_operators_word_ends_the_wait(corrupt: Cluster) -> None:
+def test_conceding_the_damage_ends_the_wait(corrupt: Cluster) -> None:
     corrupt.elect(1)
     consumer = corrupt.nodes[1].consume()
     assert pass_rounds(corrupt, consumer) == []

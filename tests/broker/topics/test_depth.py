@@ -51,7 +51,7 @@ def test_the_channel_that_has_most_to_do_counts(start: Start) -> None:
 
 
 @pytest.mark.parametrize("how", ["requeued", "delayed", "DPUB"])
-def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
+def test_a_delayed_message_counts_as_one(start: Start, how: str) -> None:
     """One that waits for an hour does not make all that came after it count."""
     world = start(max_depth=3)
     consumer = world.consumer("t", "c")
@@ -100,7 +100,7 @@ def take(world: World, consumer: Any) -> int:
     return count
 
 
-def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
+def test_the_rate_in_bytes_a_second(partitions: int, world: World) -> None:
     consumer = limited(world, partitions, 1_000)
     assert 10 <= take(world, consumer) <= 10 + partitions
     total = 0
@@ -113,7 +113,7 @@ def test_so_many_bytes_a_second(partitions: int, world: World) -> None:
 # --- whether there is room for so many bytes, at this moment ---
 
 
-def test_a_disk_that_cannot_say_what_is_free_takes_nothing(simulate: Start) -> None:
+def test_an_unknown_free_space_refuses_publishes(simulate: Start) -> None:
     world = simulate()
     world.fail("free_bytes", "")
     words = "cannot determine free disk space: [Errno 5]"

@@ -23,7 +23,7 @@ def grow(world: World, count: int, rehash: bool = False) -> Topic:
     return topic
 
 
-def test_publishes_and_consumers_have_them_at_once(world: World) -> None:
+def test_new_partitions_serve_at_once(world: World) -> None:
     several(world, 2)
     consumer = world.consumer("t", "a")
     fill(world, b"0", b"1")

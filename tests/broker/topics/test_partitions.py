@@ -40,7 +40,7 @@ def document(world: World) -> dict[str, Any]:
     return found
 
 
-def test_an_older_release_is_kept_from_what_it_does_not_know(world: World) -> None:
+def test_an_older_release_refuses_several_partitions(world: World) -> None:
     """It would serve the first partition alone."""
     several(world)
     found = document(world)
@@ -49,13 +49,13 @@ def test_an_older_release_is_kept_from_what_it_does_not_know(world: World) -> No
 
 
 @pytest.mark.parametrize("count", [-1, limits.PARTITIONS_MAX + 1])
-def test_so_many_are_refused(count: int, world: World) -> None:
+def test_too_many_partitions_are_refused(count: int, world: World) -> None:
     with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
         several(world, count)
     assert world.broker.topics == {}
 
 
-def test_one_that_is_missing_is_named(world: World) -> None:
+def test_a_missing_partition_is_named(world: World) -> None:
     several(world)
     fill(world, b"1", b"2")
     world.close()
@@ -66,7 +66,7 @@ def test_one_that_is_missing_is_named(world: World) -> None:
     assert [len(one) for one in stored(world.restart().broker.find_topic("t"))] == [1, 1, 0]
 
 
-def test_swapped_ones_are_not_served_as_each_other(world: World) -> None:
+def test_swapped_partitions_are_not_served(world: World) -> None:
     several(world, 2).channel("a")
     fill(world, b"zero", b"one")
     world.close()
@@ -78,7 +78,7 @@ def test_swapped_ones_are_not_served_as_each_other(world: World) -> None:
     assert "the segment belongs to another log" in world.broker.health
 
 
-def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
+def test_changes_of_a_channel_reach_all_partitions(world: World) -> None:
     topic = several(world)
     channel = topic.channel("a")
     fill(world, *(b"%d" % number for number in range(6)))
@@ -100,7 +100,7 @@ def test_what_is_done_to_a_channel_is_done_in_all(world: World) -> None:
     assert again.broker.find_topic("t").depth == 0
 
 
-def test_the_trouble_of_one_is_not_that_of_another(simulate: Start) -> None:
+def test_a_failing_partition_does_not_affect_the_others(simulate: Start) -> None:
     world = simulate(durability="os")
     several(world, 2)
     world.fail("write", "topics/t/1/")

@@ -34,7 +34,7 @@ class TestOfACluster:
         cluster.place([0, 1])
         return cluster
 
-    def test_each_node_takes_what_is_for_the_partitions_it_leads(self, cluster: Cluster) -> None:
+    def test_each_node_stores_for_the_partitions_it_leads(self, cluster: Cluster) -> None:
         topics = [node.topic for node in cluster.nodes]
         assert [[topic.leads(number) for number in range(3)] for topic in topics] == [
             [True, False, False],
@@ -49,7 +49,7 @@ class TestOfACluster:
         with pytest.raises(PartitionUnknown):
             topics[0].partition(2)
 
-    def test_a_publish_for_another_ones_partition_waits_for_that_one(
+    def test_a_publish_to_a_partition_led_elsewhere_waits_for_its_leader(
         self, cluster: Cluster
     ) -> None:
         topic = cluster.nodes[0].topic
@@ -60,7 +60,9 @@ class TestOfACluster:
         cluster.run()
         assert cluster.nodes[1].bodies(1) == b""  # nobody says here who leads it
 
-    def test_a_numbering_producer_is_sent_to_where_it_is_remembered(self, cluster: Cluster) -> None:
+    def test_an_idempotent_producer_is_routed_to_the_partition_that_knows_it(
+        self, cluster: Cluster
+    ) -> None:
         topic = cluster.nodes[0].topic
         homes = {number: topic.partition_of_key(number.to_bytes(8, "big")) for number in range(50)}
         here = next(number for number, home in homes.items() if home == 0)
@@ -84,7 +86,7 @@ def broken(simulate: Start) -> World:
     return world
 
 
-def test_a_partition_that_stopped_refuses_what_is_for_it_alone(broken: World) -> None:
+def test_a_stopped_partition_refuses_only_its_own_publishes(broken: World) -> None:
     topic = broken.broker.topic("t")
     reason = topic.partition(1).refusal
     assert reason != ""
@@ -103,7 +105,7 @@ def test_a_partition_that_stopped_refuses_what_is_for_it_alone(broken: World) ->
     assert outcome.stored
 
 
-def test_publishes_that_are_turned_off_say_so_in_every_way(world: World) -> None:
+def test_disabled_publishing_is_reported_by_every_command(world: World) -> None:
     topic = world.broker.topic("t")
     world.broker.writes_disabled = WritesDisabledFor.ALL
     for publish in (

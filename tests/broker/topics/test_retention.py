@@ -28,7 +28,7 @@ def housekeep(world: World) -> None:
     world.pass_seconds(3)
 
 
-def test_what_every_channel_has_finished_goes(start: Start) -> None:
+def test_segments_that_every_channel_has_finished_are_removed(start: Start) -> None:
     world = start(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
     fast, slow = world.consumer("news", "fast"), world.consumer("news", "slow")
     fill(world)
@@ -103,7 +103,7 @@ def test_a_channel_behind_the_start_of_the_log_goes_on_from_there(start: Start) 
     assert world.broker.health == "OK"  # the channel is past it
 
 
-def test_nothing_goes_that_the_journal_on_the_disk_calls_unfinished(simulate: Start) -> None:
+def test_messages_unfinished_in_the_durable_journal_are_kept(simulate: Start) -> None:
     """Else a power loss would leave a channel behind the start of the log."""
     world = simulate(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a")

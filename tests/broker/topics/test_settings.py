@@ -16,7 +16,7 @@ from ..world import Outcome, Start, World, bodies
 SECOND = limits.SECOND
 
 
-def test_only_what_is_chosen_is_stored() -> None:
+def test_only_explicit_settings_are_stored() -> None:
     assert msgspec.json.encode(TopicSettings()) == b"{}"
     assert msgspec.json.encode(TopicSettings(max_depth=0)) == b'{"max_depth":0}'
 
@@ -83,7 +83,7 @@ def test_from_disk_to_os_with_a_sync_under_way(world: World) -> None:
         ({"trace_rate": -0.1}, "trace-rate"),
     ],
 )
-def test_what_makes_no_sense_is_named(wrong: dict[str, Any], name: str) -> None:
+def test_invalid_options_are_named(wrong: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BrokerOptions(**wrong)
     assert caught.value.name == name

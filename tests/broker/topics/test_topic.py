@@ -124,7 +124,7 @@ def opened(path: Path, count_max: int = 9) -> EndedTopics:
     return ended
 
 
-def test_a_line_that_is_torn_or_rotten_is_passed_over(tmp_path: Path) -> None:
+def test_torn_and_corrupt_lines_are_skipped(tmp_path: Path) -> None:
     ended = opened(tmp_path)
     for name in ("a", "b", "c"):
         ended.add(name, "one", {0: 7})
@@ -136,7 +136,7 @@ def test_a_line_that_is_torn_or_rotten_is_passed_over(tmp_path: Path) -> None:
     assert set(opened(tmp_path).logs_of({"a", "b", "c", "d"})) == {"b", "d"}
 
 
-def test_of_a_cluster_s_partitions_those_that_were_led_here_are_known(tmp_path: Path) -> None:
+def test_only_partitions_led_by_this_node_are_recorded(tmp_path: Path) -> None:
     ended = opened(tmp_path)
     for ends in ({1: 7, 3: 9}, {3: 9}, {}):
         ended.add("orders", "one", ends)
@@ -170,7 +170,7 @@ def test_a_deleted_topic_is_known_after_a_restart_and_a_kill(world: World) -> No
         assert again.broker.ended.logs_of(names) == {"orders": {identity: {0: 2}}}
 
 
-def test_a_full_disk_keeps_no_topic_from_being_deleted(simulate: Callable[..., World]) -> None:
+def test_a_topic_can_be_deleted_on_a_full_disk(simulate: Callable[..., World]) -> None:
     world = simulate()
     for name in ("first", "second", "third"):
         world.publish(name, b"1")

@@ -74,7 +74,7 @@ def test_a_refused_change_is_named_until_the_file_is_written(
     assert bodies(world.consumer("t", "c").take()) == [b"1"]
 
 
-def test_what_could_not_be_put_back_is_set_right_later(simulate: Start, disk: SimDisk) -> None:
+def test_a_failed_rollback_is_completed_later(simulate: Start, disk: SimDisk) -> None:
     world = simulate()
     topic = world.broker.topic("t")
     world.fail("sync_directory", "topics/t")
@@ -135,9 +135,7 @@ FILE = TopicFile(
         {"partitions": 2, "hash_partitions": 0},
     ],
 )
-def test_what_this_version_does_not_write_is_not_guessed_at(
-    tmp_path: Path, change: dict[str, object]
-) -> None:
+def test_unknown_content_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     write_topic_file(OsDisk(), str(tmp_path), FILE)
     path = tmp_path / "topic.json"
     content = {**json.loads(unseal(path.read_bytes())), **change}
@@ -147,7 +145,7 @@ def test_what_this_version_does_not_write_is_not_guessed_at(
 
 
 @each("wrong", [{"max_depth": 1 << 63}, {"trace_rate": 2.0}, {"durability": "ram"}])
-def test_what_a_start_could_not_read_is_not_written(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_unreadable_settings_are_not_written(tmp_path: Path, wrong: dict[str, Any]) -> None:
     write_topic_file(OsDisk(), str(tmp_path), FILE)
     changed = msgspec.structs.replace(FILE, settings=TopicSettings(**wrong))
     with pytest.raises(StorageError, match="would not be valid"):
@@ -191,7 +189,7 @@ def fail_to_make(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", CREATION_FAULTS)
-def test_what_is_left_of_it_keeps_no_start_from_working(
+def test_leftovers_of_a_failed_creation_do_not_stop_a_start(
     simulate: Start, fault: tuple[str, str]
 ) -> None:
     world = simulate()
@@ -205,7 +203,7 @@ def test_what_is_left_of_it_keeps_no_start_from_working(
     assert world.publish("t", b"1").stored
 
 
-def test_of_very_many_only_some_are_tried_again(simulate: Start) -> None:
+def test_retries_of_very_many_files_are_bounded(simulate: Start) -> None:
     world = simulate()
     fault = world.fail("rename", "topic.json")
     for number in range(limits.TOPICS_RETRIED_MAX + 5):

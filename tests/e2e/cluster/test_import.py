@@ -50,7 +50,9 @@ def test_a_cluster_goes_on_with_the_topics_of_a_node(
 
 
 @pytest.mark.long
-def test_they_get_replicas_and_outlive_their_node(cluster: Cluster, tmp_path: Path) -> None:
+def test_imported_topics_get_replicas_and_outlive_their_node(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
     with cluster, Lookupd(tmp_path / "lookupd", flag):
         whole = [(COUNT, 3), (1, 3)]

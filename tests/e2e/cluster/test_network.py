@@ -188,7 +188,7 @@ def test_the_link_to_a_follower_is_slow(cluster: NetworkCluster) -> None:
 # --- TLS between nodes ---
 
 
-def test_nodes_that_one_authority_vouches_for_and_a_stranger(tmp_path: Path) -> None:
+def test_nodes_of_one_authority_and_a_stranger(tmp_path: Path) -> None:
     ours, others = Certificates(tmp_path / "ours"), Certificates(tmp_path / "others")
     (tmp_path / "cluster").mkdir()
     with Cluster(tmp_path / "cluster", 3, *flags(ours, ours)) as cluster:

@@ -123,7 +123,7 @@ def test_the_power_goes_between_pauses_of_the_others(
         check(traffic.told())
 
 
-def test_who_lost_its_memory_does_not_lead_though_nobody_else_is_there(
+def test_a_node_that_lost_its_memory_does_not_lead_even_alone(
     tmp_path: Path, library: Path
 ) -> None:
     dice = random.Random(3)
@@ -202,7 +202,7 @@ TROUBLES = [
 ]  # fmt: skip
 
 
-def test_any_troubles(tmp_path: Path, library: Path) -> None:
+def test_random_failures(tmp_path: Path, library: Path) -> None:
     """PENSTOCK_TEST_ROUNDS makes it longer, PENSTOCK_TEST_SEED repeats one, as far as processes
     can."""
     seed = fresh_seed()

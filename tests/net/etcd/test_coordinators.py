@@ -187,7 +187,7 @@ async def test_keys_go_with_their_lease(desk: Desk) -> None:
 
 
 @on_both
-async def test_a_watch_says_all_in_order(desk: Desk) -> None:
+async def test_a_watch_delivers_all_changes_in_order(desk: Desk) -> None:
     first = (await desk.transact(Put("k/a", b"1"), Put("k/b", b"1"))).revision
     answers: list[Changes] = []
     desk.coordinator.watch("k/", first, answers.append)
@@ -208,7 +208,7 @@ async def test_a_watch_says_all_in_order(desk: Desk) -> None:
 
 
 @on_both
-async def test_a_watch_says_how_far_it_is(desk: Desk) -> None:
+async def test_a_watch_reports_its_progress(desk: Desk) -> None:
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []
     watch = desk.coordinator.watch("", made + 1, answers.append)
@@ -225,7 +225,7 @@ async def test_a_watch_says_how_far_it_is(desk: Desk) -> None:
 
 
 @on_both
-async def test_a_watch_of_the_future_says_that_it_is_behind(desk: Desk) -> None:
+async def test_a_watch_from_a_future_revision_reports_that_it_is_behind(desk: Desk) -> None:
     """As after a backup was put back: nothing would come for a long time."""
     made = (await desk.transact(Put("a", b""))).revision
     answers: list[Changes] = []

@@ -112,7 +112,7 @@ async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> N
         members[0].resume()
 
 
-async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> None:
+async def test_without_a_majority_requests_fail(members: list[Etcd]) -> None:
     async with etcd_desk(EtcdAddress((members[0].endpoint,))) as desk:
         made = (await desk.transact(Put("a", b"1"))).revision
         answers: list[Any] = []
@@ -259,7 +259,7 @@ def test_the_keys_of_a_cluster_begin_with_its_name() -> None:
         ("etcd://" + ",".join(["h"] * 17), "16 endpoints at most"),
     ],
 )
-def test_what_is_no_address(text: str, rule: str) -> None:
+def test_invalid_addresses(text: str, rule: str) -> None:
     with pytest.raises(ConfigError, match="cluster: ") as caught:
         parse_address(text)
     assert rule in str(caught.value)

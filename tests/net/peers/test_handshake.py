@@ -75,7 +75,7 @@ def test_secrets_are_changed_one_node_after_the_other() -> None:
         (ONE._replace(secrets=()), TWO, 2, None, Reason.PROOF),
     ],
 )
-def test_who_does_not_belong_together(
+def test_peers_that_refuse_each_other(
     one: Own, two: Own, target: int, may: Reason | None, reason: Reason
 ) -> None:
     with pytest.raises(PeerRefused, match=reason.text) as caught:
@@ -143,7 +143,7 @@ def test_an_answer_that_makes_no_sense(answer: Greeting, fault: str) -> None:
 
 
 @given(st.binary(min_size=GREETING_BYTES, max_size=2 * GREETING_BYTES))
-def test_what_a_stranger_sends_is_no_greeting(data: bytes) -> None:
+def test_invalid_greetings(data: bytes) -> None:
     with pytest.raises(PeerFault):
         Listening(TWO, NONCES[1], lambda *_: None).feed(data)
     with pytest.raises(PeerFault):
@@ -151,7 +151,7 @@ def test_what_a_stranger_sends_is_no_greeting(data: bytes) -> None:
 
 
 @given(st.integers(0, GREETING_BYTES - 1), st.integers(1, 255))
-def test_a_byte_that_changed_on_the_way_is_noticed(at: int, flip: int) -> None:
+def test_a_changed_byte_is_noticed(at: int, flip: int) -> None:
     data = bytearray(Dialling(ONE, 2, PeerLane.LIVE, 7, NONCES[0]).begin())
     data[at] ^= flip
     with pytest.raises(PeerFault):
@@ -241,7 +241,7 @@ def test_a_process_that_was_started_again_begins_at_one() -> None:
     assert desk.told() == ["close bulk", "close live", "unlinked"]
 
 
-def test_half_a_link_that_ends_was_never_one() -> None:
+def test_half_a_link_that_ends_is_not_reported() -> None:
     desk = Desk()
     desk.open(FIRST, PeerLane.BULK, "bulk")
     desk.link.end()

@@ -189,7 +189,7 @@ async def send_and_reuse(world: World, one: Node, two: Node) -> None:
     assert [(append.session, append.batches) for append in frames[1::2]] == list(enumerate(appends))
 
 
-async def test_a_row_may_change_in_memory_once_it_is_sent() -> None:
+async def test_an_append_may_change_in_memory_once_it_is_sent() -> None:
     async with two_linked() as (world, one, two):
         await send_and_reuse(world, one, two)
 
@@ -255,7 +255,7 @@ async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFix
         await world.until(world.are_linked)  # and they try again
 
 
-async def test_a_node_that_is_no_longer_one_is_left() -> None:
+async def test_a_removed_node_is_disconnected() -> None:
     async with two_linked() as (_, one, two):
         one.links.know({}, {1})
         two.links.know({}, {2})
@@ -274,7 +274,7 @@ async def test_a_node_whose_lease_has_run_out_stays_linked() -> None:
         assert ("unlinked", 2) not in one.story
 
 
-async def test_a_node_that_is_not_known_here_yet_stays_linked() -> None:
+async def test_an_unknown_node_stays_linked() -> None:
     one, two = Node(1, 11), Node(2, 22)
     async with world_of(one, two) as world:
         two.links.know({}, {2})
@@ -283,7 +283,7 @@ async def test_a_node_that_is_not_known_here_yet_stays_linked() -> None:
         assert world.are_linked()
 
 
-async def test_strangers_that_say_nothing_or_nonsense() -> None:
+async def test_silent_and_invalid_clients() -> None:
     one = Node(1, 11)
     async with world_of(one) as world:
         _, silent = await asyncio.open_connection("127.0.0.1", one.port)

@@ -90,7 +90,7 @@ def test_an_official_nsqd(tmp_path: Path) -> None:
     assert [one for one in names(bundle) if one.endswith(".pprof")] == ["nsqd/1/heap.pprof"]
 
 
-def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_node_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After its first answer, too: it does not hold the whole gathering up."""
     monkeypatch.setattr(limits, "BUNDLE_DAEMON_S", 0.5)
 
@@ -108,7 +108,7 @@ def test_one_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert names(bundle) == {"nsqd/1/ping.txt", "nsqd/1/facts.json"}
 
 
-def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_endless_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(limits, "BUNDLE_ANSWER_BYTES_MAX", 1 << 16)
 
     def endless(path: str) -> Answer:
@@ -119,7 +119,7 @@ def test_one_that_never_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "nsqd/1/info.json" in names(bundle)
 
 
-def test_one_that_talks_nonsense(tmp_path: Path) -> None:
+def test_an_invalid_answer(tmp_path: Path) -> None:
     nonsense = said(b"\xff\xfe{[password=geheim]", "application/json")
     bundle = run(tmp_path, lambda _: nonsense, lambda _: nonsense)
     assert failed(bundle) == {}
@@ -138,7 +138,7 @@ def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
     assert {one.folder for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
 
 
-def test_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_many_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(limits, "BUNDLE_DAEMONS_MAX", 2)
     addresses = [f"127.0.0.1:{port}" for port in (9, 10, 11)]
     bundle = asyncio.run(gathered(tmp_path, addresses, []))

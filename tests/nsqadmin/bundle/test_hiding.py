@@ -54,7 +54,7 @@ def test_secrets_in_a_command_line(words: list[str]) -> None:
     assert said.startswith("nsqd\n")
 
 
-def test_long_nonsense_keeps_nobody_busy() -> None:
+def test_redaction_of_long_garbage_is_linear() -> None:
     """A bad pattern needs hours for it."""
     for piece in ("a", "a-", "a.", "token", "token ", "a:", "a@", "/a", "1:", "x://", '"', "="):
         text = piece * ((1 << 15) // len(piece))
@@ -86,14 +86,14 @@ def test_documents_that_no_fast_encoder_takes() -> None:
     assert len(json.loads(without_secrets(FileKind.JSON, b'{"n": 1e5, "x": NaN}'))) == 2
 
 
-def test_a_topic_that_is_called_like_a_secret_is_none() -> None:
+def test_a_topic_named_like_a_secret_is_shown() -> None:
     document = {"topics": [{"topic_name": "tokens", "depth": 3}], "token": {"depth": 3}}
     assert clean(document) == document
     metrics = 'nsqd_topic_depth{topic="secret",channel="token"} 5\n'
     assert without_secrets(FileKind.METRICS, metrics.encode()).decode() == metrics
 
 
-def test_what_calls_itself_metrics_and_is_none() -> None:
+def test_secrets_in_false_metrics_are_hidden() -> None:
     text = f"# HELP x y\npassword={SECRET}\nup 1\n# token: {SECRET}\n"
     said = without_secrets(FileKind.METRICS, text.encode()).decode()
     assert SECRET not in said

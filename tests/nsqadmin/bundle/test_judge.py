@@ -141,20 +141,20 @@ def test_a_slow_consumer_is_not_stuck() -> None:
     assert found(made) == []
 
 
-def test_what_nsqadmin_has_found_over_its_minutes() -> None:
+def test_findings_of_nsqadmin_are_reported() -> None:
     made = Made()
     row = {"level": 2, "what": "pipeline lake failed", "why": "w", "next_step": "n", "path": ["a"]}
     made.files["nsqadmin/attention.json"] = {"findings": [row]}
     assert found(made) == [(BAD, "pipeline lake failed")]
 
 
-def test_nobody_there() -> None:
+def test_no_nodes() -> None:
     made = Made()
     made.files, made.members = {}, []
     assert found(made) == [(BAD, "no nsqd was found")]
 
 
-def test_rows_say_where_why_and_what_to_do() -> None:
+def test_findings_name_the_place_the_reason_and_the_remedy() -> None:
     made = Made()
     down("nsqd/3")(made)
     rows = rows_of(judge(made.bundle()))
@@ -168,7 +168,7 @@ def test_rows_say_where_why_and_what_to_do() -> None:
 
 
 @each("wrong", [None, 7, "x", [], [7], {}, {"topics": 7}, {"topics": [{}, 7]}])
-def test_a_daemon_that_says_anything(wrong: Any) -> None:
+def test_any_answer_of_a_daemon_is_judged(wrong: Any) -> None:
     """What is not of the right form counts as not said; nothing breaks."""
     for name in Made().files:
         made = Made()

@@ -19,7 +19,7 @@ from penstock.nsqadmin.bundle.hiding import FileKind
 from .made import Made
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_bundle_round_trips(tmp_path: Path) -> None:
     """In the place of an older one, as a whole."""
     made, path = Made(), tmp_path / "b.zip"
     path.write_bytes(b"old")

@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(lookupds, nsqds, admin)
 
 
-def test_every_page_lives_below_the_base_path(page: Page, cluster: Cluster) -> None:
+def test_every_page_is_below_the_base_path(page: Page, cluster: Cluster) -> None:
     paths = [path for path, _, _ in bar.SECTIONS]
     paths += ["/topics/wide", "/topics/wide/all", "/messages/wide", f"/nodes/{cluster.address(0)}"]
     cluster.nsqds[0].post("/topic/create?topic=wide")

@@ -10,7 +10,7 @@ from ..conftest import Installation
 TOPIC = "defined"
 
 
-def test_out_and_in_again(page: Page, installation: Installation, tmp_path: Path) -> None:
+def test_export_and_import(page: Page, installation: Installation, tmp_path: Path) -> None:
     nsqd, admin = installation.nsqd, installation.admin
     nsqd.make(TOPIC, "ch")
     nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=77")

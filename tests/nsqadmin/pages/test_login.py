@@ -41,7 +41,7 @@ def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None
     expect(page.get_by_label("Password")).to_be_visible()
 
 
-def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: Admin) -> None:
+def test_creating_and_removing_a_user_is_audited(page: Page, guarded: Admin) -> None:
     log_in(page, guarded, "dora")
     page.goto(guarded.url("/users"))
     page.get_by_label("Name").fill("new")
@@ -118,11 +118,11 @@ def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
         "javascript:alert(1)", "/\t/evil.example", "/\r\nSet-Cookie: a=b", "evil.example", "",
     ],
 )  # fmt: skip
-def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target: str) -> None:
+def test_a_login_redirects_to_own_pages_only(guarded: Admin, target: str) -> None:
     assert guarded.log_in("vera", target=target)[1]["location"] == "/"
 
 
-def test_beyond_loopback_strangers_may_only_look(
+def test_anonymous_clients_beyond_loopback_are_viewers(
     installation: Installation, tmp_path: Path
 ) -> None:
     with Admin(tmp_path / "admin", installation.of_nsqd, "-http-address=0.0.0.0:0") as admin:
@@ -143,7 +143,7 @@ def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
         yield admin
 
 
-def test_a_person_goes_on_and_an_open_page_does_not(page: Page, admin: Admin) -> None:
+def test_activity_extends_a_session_and_an_open_page_does_not(page: Page, admin: Admin) -> None:
     log_in(page, admin, "ann")
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     begun_s = time.monotonic()
@@ -175,7 +175,7 @@ def by_provider(installation: Installation, provider: Provider, tmp_path: Path) 
         yield admin
 
 
-def test_in_and_out(page: Page, provider: Provider, by_provider: Admin) -> None:
+def test_login_and_logout(page: Page, provider: Provider, by_provider: Admin) -> None:
     page.goto(f"http://127.0.0.1:{by_provider.http_port}/nodes")
     page.get_by_role("link", name="Log in with 127.0.0.1").click()
     expect(page.get_by_role("heading", name="Nodes")).to_be_visible()

@@ -25,7 +25,7 @@ def url(installation: Installation, query: str = "") -> str:
     return installation.admin.url(f"/messages/{TOPIC}{query}")
 
 
-def test_found_by_text_by_terms_and_by_id(page: Page, installation: Installation) -> None:
+def test_searches_by_text_terms_and_id(page: Page, installation: Installation) -> None:
     _, body = installation.nsqd.http("GET", f"/message/get?topic={TOPIC}&offset=33")
     message = json.loads(body)
     page.goto(url(installation, "?at=oldest"))
@@ -71,7 +71,7 @@ def test_where_a_message_stands_in_each_channel(page: Page, installation: Instal
         expect(page.get_by_text("1 attempt, with")).to_be_visible()
 
 
-def test_publishing_one(page: Page, installation: Installation) -> None:
+def test_publishing_a_message(page: Page, installation: Installation) -> None:
     page.goto(url(installation))
     page.get_by_role("button", name="Publish one").click()
     page.get_by_label("Body").fill("by hand")

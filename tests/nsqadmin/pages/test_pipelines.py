@@ -84,9 +84,7 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
     expect(page.get_by_role("status").filter(has_text="failed")).to_be_visible()
 
 
-def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
-    browser: Browser, installation: Installation
-) -> None:
+def test_pages_of_a_run_are_sandboxed(browser: Browser, installation: Installation) -> None:
     with running(installation, f"evil {EVIL}", table=f"/lake/{EVIL}") as progress:
         progress.note(pages=(("html", f"<h1>seen</h1>{EVIL}"), ("json", "{}")), outcome=EVIL)
         progress.say(EVIL)

@@ -86,7 +86,7 @@ def test_addresses_are_no_scripts(page: Page, installation: Installation, evil: 
         is_clean(page)
 
 
-def test_what_clients_say_is_no_script(page: Page, installation: Installation) -> None:
+def test_texts_of_clients_are_escaped(page: Page, installation: Installation) -> None:
     base = f"http://127.0.0.1:{installation.admin.http_port}"
     page.goto(f"{base}/topics/{TOPIC}/c")
     expect(page.get_by_text(f"{PROPS} (127.0.0.1").first).to_be_visible()

@@ -57,7 +57,9 @@ def test_a_topic(page: Page, installation: Installation) -> None:
     expect(row.filter(has_text="'many': a whole number").first).to_be_visible()
 
 
-def test_what_lets_messages_go_asks_for_the_name(page: Page, installation: Installation) -> None:
+def test_a_setting_that_removes_messages_asks_for_the_name(
+    page: Page, installation: Installation
+) -> None:
     page.goto(url(installation.admin))
     page.get_by_label("Maximum age").fill("24h")
     save(page)

@@ -40,7 +40,7 @@ def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -
     expect(body).to_have_css("background-color", LIGHT)
 
 
-def test_a_cookie_that_somebody_has_made_up_is_nothing(installation: Installation) -> None:
+def test_a_forged_cookie_is_ignored(installation: Installation) -> None:
     headers = {"Cookie": "penstock_theme=</style><script>alert(1)</script>"}
     _, body, _ = installation.admin.request("GET", "/login", headers=headers)
     assert b"alert(1)" not in body

@@ -30,7 +30,7 @@ def is_told(hook: Elsewhere, **expected: str) -> None:
     assert told == expected
 
 
-def test_each_action_is_told_with_its_page(
+def test_each_action_is_reported_with_its_page(
     page: Page, installation: Installation, tmp_path: Path
 ) -> None:
     nsqd = installation.nsqd

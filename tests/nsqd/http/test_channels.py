@@ -43,7 +43,7 @@ def requeue_one(client: V2) -> bytes:
     return message.id
 
 
-def test_there_and_back(nsqd: Running) -> None:
+def test_dead_letters_are_redriven(nsqd: Running) -> None:
     query = f"/channel/redrive?{HERE}"
     assert nsqd.ask("POST", query) == (200, {"redriven": 0})
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=2").status == 200

@@ -77,7 +77,7 @@ def ask(cluster: Cluster, verb: str, cut: int) -> Asked:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_it_is_answered_when_the_set_has_it(cluster: Cluster, verb: str) -> None:
+def test_a_change_is_answered_once_the_in_sync_set_has_it(cluster: Cluster, verb: str) -> None:
     asked = ask(cluster, verb, cut=2)
     assert asked.answers == []
     cluster.cut.clear()
@@ -88,7 +88,7 @@ def test_it_is_answered_when_the_set_has_it(cluster: Cluster, verb: str) -> None
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb: str) -> None:
+def test_an_ended_leadership_makes_the_outcome_unknown(cluster: Cluster, verb: str) -> None:
     asked = ask(cluster, verb, cut=0)
     assert asked.answers == []
     cluster.cut.clear()
@@ -132,7 +132,7 @@ def cluster_concede() -> Cluster:
     return cluster_concede
 
 
-def test_it_names_the_offsets_and_the_rest_is_delivered(cluster_concede: Cluster) -> None:
+def test_a_concession_names_the_offsets_and_the_rest_is_delivered(cluster_concede: Cluster) -> None:
     consumer = cluster_concede.nodes[1].consume()
     cluster_concede.pass_ns(SECOND)
     assert consumer.take() == []
@@ -146,7 +146,7 @@ def test_it_names_the_offsets_and_the_rest_is_delivered(cluster_concede: Cluster
     assert bodies(consumer.take()) == [b"two"]
 
 
-def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cluster) -> None:
+def test_only_corrupt_offsets_are_conceded(cluster_concede: Cluster) -> None:
     asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders")
     cluster_concede.run()
     assert asked.document["conceded"] == []

@@ -166,7 +166,7 @@ def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
     assert nsqd.ask("GET", "/message/get?topic=full&trace_id=99") == (200, document)
 
 
-def test_gone_and_damaged(tmp_path: Path) -> None:
+def test_removed_and_corrupt_messages(tmp_path: Path) -> None:
     flags = ["--segment-bytes=65536", "--retain-age=0", "--retain-bytes=0"]
     with Running(tmp_path / "data", *flags) as nsqd:
         assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 404
@@ -212,7 +212,7 @@ def partitions(node: Running, query: str) -> dict[str, Any]:
     return found
 
 
-def test_a_message_by_its_id_wherever_it_is(node: Running) -> None:
+def test_a_message_by_its_id_in_any_partition(node: Running) -> None:
     for partition, count in enumerate(COUNTS):
         place = f"/message/get?topic=t&partition={partition}&offset={count - 1}"
         _, document = node.ask("GET", place)
@@ -223,7 +223,7 @@ def test_a_message_by_its_id_wherever_it_is(node: Running) -> None:
 
 
 @pytest.mark.parametrize("asked", [f"id={OWN_ID}", f"trace_id={TRACE_ID}"])
-def test_a_message_by_what_it_brought_along(node: Running, asked: str) -> None:
+def test_a_message_by_its_own_id_or_trace_id(node: Running, asked: str) -> None:
     status, document = node.ask("GET", f"/message/get?topic=moved&{asked}")
     assert (status, document["partition"], document["offset"]) == (200, 2, 0)
     assert document["body"] == "moved"

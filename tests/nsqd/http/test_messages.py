@@ -33,7 +33,7 @@ def counts(nsqd: Running) -> tuple[int, int, int]:
     return row["depth"], row["in_flight_count"], row["deferred_count"]
 
 
-def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
+def test_messages_in_flight_and_their_clients(nsqd: Running) -> None:
     with consumer(nsqd) as client:
         nsqd.publish("t", b"a", b"b")
         ids = [client.message().id.decode() for _ in range(2)]
@@ -136,7 +136,7 @@ def publish_numbers(node: Running, count: int = 4, defer_ms: int = 0) -> None:
         assert node.request("POST", path, b"%d" % number).status == 200
 
 
-def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
+def test_undelivered_messages_can_be_finished(node: Running) -> None:
     found = []
     for number in range(8):
         answer = node.request("POST", "/pubtrace?topic=t&trace_id=1", b"%d" % number)
@@ -150,7 +150,7 @@ def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
         assert client.is_silent()
 
 
-def test_all_that_is_delayed(node: Running) -> None:
+def test_all_delayed_messages(node: Running) -> None:
     publish_numbers(node, 4)
     publish_numbers(node, 3, HOUR_MS)
     with consumer(node, 100) as client:
@@ -179,7 +179,7 @@ def test_one_partition(node: Running) -> None:
     )
 
 
-def test_where_it_stands(node: Running) -> None:
+def test_cursors_of_a_channel(node: Running) -> None:
     publish_numbers(node, 8)
     count = len(node.daemon.broker.find_topic("t").leaders)
     status, answer = ask(node, "/channel/fixconfirmed")

@@ -78,7 +78,7 @@ def test_a_topic_is_made_whose_channels_consumers_may_not_make(node: Running) ->
     assert (shown["disable_channel_auto_create"], "extended" in shown) == (True, False)
 
 
-def test_consumers_find_only_what_was_made_for_them(node: Running) -> None:
+def test_consumers_find_only_created_channels(node: Running) -> None:
     answer = post(node, "/topic/config?topic=t&disable_channel_auto_create=true")
     assert json.loads(answer[1])["disable_channel_auto_create"] is True
     with node.client() as client:
@@ -148,7 +148,7 @@ def test_refused_publishes_are_counted(node: Running) -> None:
     assert node.ask("GET", "/serverstats") == (200, {"server_pub_failed_cnt": 1})
 
 
-def test_every_copy_is_here(node: Running) -> None:
+def test_every_replica_is_on_this_node(node: Running) -> None:
     status, told = node.ask("GET", "/coordinator/stats?topic=t")
     assert status == 200
     rows = told["topic_coord_stats"]
@@ -169,7 +169,7 @@ def test_room_is_made_at_once(node: Running) -> None:
     assert sum(row["earliest"] for row in told["partitions"]) == 8
 
 
-def test_nothing_is_left_of_what_was_deleted(node: Running) -> None:
+def test_deleted_topics_leave_nothing(node: Running) -> None:
     node.request("POST", "/topic/delete?topic=t")
     assert node.ask("POST", "/topic/cleanunused?dryrun=true") == (200, {"removed": [], "left": []})
     assert node.ask("POST", "/topic/cleanunused") == (200, {"removed": [], "left": []})

@@ -39,7 +39,7 @@ def test_headers_of_the_request_are_members(nsqd: Running) -> None:
     assert members(message) == {"source": "shop", "two-words": 'a "quoted" \\ text'}
 
 
-def test_they_win_over_ext_whose_other_members_stay(nsqd: Running) -> None:
+def test_request_headers_override_members_of_ext(nsqd: Running) -> None:
     ext = '{"a": "query", "b": "stays", "zan_test": true}'
     target = f"/pub_ext?topic=e&ext={quote(ext)}"
     assert post(nsqd, target, {"X-Nsqext-A": "header"}) == (200, b"OK")
@@ -83,7 +83,7 @@ def test_headers_of_the_request_that_are_refused(
     assert stored(nsqd, "e")[0] == []
 
 
-def test_they_count_into_the_bound_of_headers(nsqd: Running) -> None:
+def test_request_headers_count_towards_the_bound(nsqd: Running) -> None:
     text = '{"a":"' + "\\\\" * (limits.HEADERS_BYTES_MAX // 4) + '"}'
     own = {"X-Nsqext-B": "\\" * (limits.HEADERS_BYTES_MAX // 4)}
     status, said = post(nsqd, f"/pub_ext?topic=e&ext={quote(text, safe=chr(92))}", own)

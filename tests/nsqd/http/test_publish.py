@@ -110,7 +110,7 @@ def test_packs(nsqd: Running, query: str, body: bytes) -> None:
     assert (overlap.status, json.loads(overlap.body)["expected"]) == (409, 6)
 
 
-def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(nsqd: Running) -> None:
+def test_a_drain_refuses_new_publishes_and_confirms_repeats(nsqd: Running) -> None:
     target = "/pub?topic=t&producer_id=1&sequence="
     assert nsqd.request("POST", target + "0", b"a").status == 200
     nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))

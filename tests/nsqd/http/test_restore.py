@@ -101,7 +101,7 @@ class Desk:
         return self.store.entries[key].value
 
 
-def test_what_was_lost_is_put_there_again() -> None:
+def test_lost_records_are_restored() -> None:
     desk = Desk()
     desk.lose()
     status, plan = desk.restore("apply=true")
@@ -112,7 +112,7 @@ def test_what_was_lost_is_put_there_again() -> None:
     assert CLUSTER.decode("", desk.document(keys.CLUSTER)) == Cluster(9, 1, 1, 1)
 
 
-def test_a_node_tells_what_it_knows() -> None:
+def test_a_node_reports_its_records() -> None:
     desk, answers, path = Desk(), list[Response](), "/cluster/memory"
     request = Request("GET", path, b"", b"", "r", "1.1", True, False)
     Restoring(1, desk.view, {}, Port(desk.store)).table()[path].serve(request, answers.append)
@@ -149,13 +149,13 @@ def test_a_node_that_is_silent_is_waited_for_unless_it_is_lost() -> None:
         ("lost=x", None, "lost 'x': numbers of nodes are needed"),
     ],
 )
-def test_what_cannot_be_understood_is_refused(query: str, body: bytes | None, reason: str) -> None:
+def test_invalid_requests_are_refused(query: str, body: bytes | None, reason: str) -> None:
     status, told = Desk().restore(query, body)
     assert status == 400
     assert reason in told
 
 
-def test_what_the_view_lacks_is_told_from_the_files() -> None:
+def test_topics_missing_in_the_view_come_from_the_files() -> None:
     """As where the node was started after etcd had lost everything."""
     desk = Desk()
     file = cluster_topic("orders", ORDERS, 1)
@@ -221,7 +221,7 @@ def test_the_state_goes_into_the_metadata(desk: NodesDesk) -> None:
     assert desk.state == DRAINING
 
 
-def test_what_is_wrong_is_named(desk: NodesDesk) -> None:
+def test_invalid_states_are_named(desk: NodesDesk) -> None:
     asked = [
         desk.ask(query) for query in ("node=x&state=draining", "node=2", "node=3&state=active")
     ]
@@ -233,7 +233,7 @@ def test_what_is_wrong_is_named(desk: NodesDesk) -> None:
     assert desk.state == ACTIVE
 
 
-def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: NodesDesk) -> None:
+def test_a_node_is_removed_when_it_holds_no_replica(desk: NodesDesk) -> None:
     node = NodeDocument(7, "h", 1, 2, "h", 3, "1", "", 0, 0)
     record = PartitionRecord(5, 1, None, (Member(2, 2, 1),), 1, (2,))
     desk.put(keys.partition("t", 0), RECORD.encode(record))

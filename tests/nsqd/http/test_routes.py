@@ -238,7 +238,7 @@ def test_a_refusal_names_the_rule_and_changes_nothing(world: Running) -> None:
         assert look(world) == before, request
 
 
-def test_broadcast_ports_are_told_instead_of_the_real_ones(tmp_path: Path) -> None:
+def test_broadcast_ports_replace_the_real_ones(tmp_path: Path) -> None:
     with Running(tmp_path, "--broadcast-tcp-port=5", "--broadcast-http-port=6") as nsqd:
         info = json.loads(nsqd.request("GET", "/info").body)
         assert (info["tcp_port"], info["http_port"]) == (5, 6)

@@ -38,7 +38,7 @@ def depth(node: Running) -> int:
     return found
 
 
-def test_what_is_said_of_one_partition(node: Running) -> None:
+def test_offsets_of_one_partition(node: Running) -> None:
     node.post("/topic/create?topic=one", "/channel/create?topic=one&channel=c")
     node.publish("one", *[b"x"] * 5)
     node.post("/channel/empty?topic=one&channel=c")

@@ -119,7 +119,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def test_a_due_time_too_far_away(nsqd: Running) -> None:
+def test_a_due_time_beyond_the_bound(nsqd: Running) -> None:
     late = {int(Section.DUE): {0: time.time_ns() + 2 * limits.REQUEUE_DELAY_MAX_NS}}
     assert stage(nsqd, "late", "x", batch(b"a", sections=late)) == (
         400,

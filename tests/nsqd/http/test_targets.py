@@ -53,7 +53,7 @@ def sections(nsqd: Running, name: str = "t") -> list[dict[int, Any]]:
 # --- publishing ---
 
 
-def test_the_partition_that_is_named_takes_it(nsqd: Running) -> None:
+def test_a_publish_goes_to_the_named_partition(nsqd: Running) -> None:
     for number in (2, 2, 0):
         assert post(nsqd, f"/pub?topic=t&partition={number}")[0] == 200
     assert post(nsqd, "/mpub?topic=t&partition=3", b"a\nb\n")[0] == 200
@@ -62,7 +62,7 @@ def test_the_partition_that_is_named_takes_it(nsqd: Running) -> None:
     assert stored(nsqd) == [[b"x"], [b"c", b"d"], [b"x", b"x"], [b"a", b"b"]]
 
 
-def test_without_one_or_with_any_it_is_their_turn(nsqd: Running) -> None:
+def test_publishes_without_a_partition_rotate(nsqd: Running) -> None:
     for number in range(8):
         assert post(nsqd, "/pub?topic=t" + "&partition=-1" * (number % 2))[0] == 200
     assert [len(one) for one in stored(nsqd)] == [2, 2, 2, 2]
@@ -81,7 +81,7 @@ def test_one_key_for_a_pack(nsqd: Running, binary: bool) -> None:
     assert decode_sections(data, 0) == {Section.KEY: {0: b"k", 1: b"k"}}
 
 
-def test_on_an_extended_topic_it_is_a_header_too(nsqd: Running) -> None:
+def test_on_an_extended_topic_the_key_is_a_header_too(nsqd: Running) -> None:
     nsqd.request("POST", "/topic/create?topic=e&extend=true")
     assert post(nsqd, "/pub?topic=e&key=%C3%A9%22")[0] == 200
     assert sections(nsqd, "e") == [
@@ -89,7 +89,7 @@ def test_on_an_extended_topic_it_is_a_header_too(nsqd: Running) -> None:
     ]
 
 
-def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:
+def test_an_idempotent_producer_keeps_its_partition(nsqd: Running) -> None:
     for id in range(1, 13):
         for sequence in (0, 0, 1):
             query = f"topic=t&producer_id={id}&sequence={sequence}"

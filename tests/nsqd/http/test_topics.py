@@ -26,7 +26,7 @@ def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
     return nsqd.ask(method, f"/topic/config?{query}")
 
 
-def test_another_shape_is_said(nsqd: Running) -> None:
+def test_a_different_shape_is_reported(nsqd: Running) -> None:
     nsqd.request("POST", "/topic/create?topic=four&partition_num=4&extend=true")
     shape = {"partitions": 4, "hash_partitions": 4, "extended": True}
     assert ask(nsqd, "GET", "topic=four")[1] == {
@@ -64,7 +64,7 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
 # --- how topics get their number of partitions ---
 
 
-def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
+def test_the_default_applies_to_new_topics(tmp_path: Path) -> None:
     flags = ("--durability=os", "--default-partitions=3")
     with Running(tmp_path / "data", *flags) as here:
         assert here.request("POST", "/pub?topic=by_http", b"x").status == 200
@@ -80,7 +80,7 @@ def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
         assert len(here.daemon.broker.topics["by_http"].replicas) == 3  # what is there stays
 
 
-def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(nsqd: Running) -> None:
+def test_nsqlookupd_learns_of_added_partitions(nsqd: Running) -> None:
     topic = nsqd.daemon.broker.topics["t"]
     nsqd.call(lambda: nsqd.daemon.broker.grow_topic(topic, 3))
     assert commands_of(TopicChange.TOPIC_RESHAPED, topic, None, True) == [

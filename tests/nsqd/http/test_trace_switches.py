@@ -117,7 +117,7 @@ def test_a_trace_id_of_the_publisher_wins(node: Running) -> None:
     assert headers_of(traced)["traceparent"] == CONTEXT
 
 
-def test_one_that_its_caller_does_not_record_is_a_header_alone(node: Running) -> None:
+def test_an_unsampled_trace_parent_is_only_a_header(node: Running) -> None:
     post(node, "/pub?topic=e", {"traceparent": CONTEXT[:-2] + "00"})
     (said,) = sections(node)
     assert headers_of(said) == {"traceparent": CONTEXT[:-2] + "00"}
@@ -125,13 +125,13 @@ def test_one_that_its_caller_does_not_record_is_a_header_alone(node: Running) ->
 
 
 @pytest.mark.parametrize("value", ["", "x", CONTEXT.upper(), CONTEXT + "-1", "a\xe9"])
-def test_what_is_none_is_left_out(node: Running, value: str) -> None:
+def test_invalid_trace_parents_are_left_out(node: Running, value: str) -> None:
     post(node, "/pub?topic=e", {"traceparent": value})
     post(node, "/pub_ext?topic=e&ext=%7B%7D", {"traceparent": value})
     assert sections(node) == [{}, {Section.HEADERS: b"{}"}]
 
 
-def test_headers_without_room_for_it_stay_as_they_are(node: Running) -> None:
+def test_full_headers_get_no_trace_parent(node: Running) -> None:
     value = "\\" * (limits.HEADERS_BYTES_MAX // 2 - 30)  # each is two bytes of JSON
     post(node, "/pub_ext?topic=e", {"X-Nsqext-A": value, **REQUEST})
     assert headers_of(sections(node)[0]) == {"a": value}

@@ -210,7 +210,7 @@ def test_of_a_channel_that_is_traced_less_its_sample_is_judged() -> None:
     assert "nobody knows" in report.notes[0]
 
 
-def test_what_is_corrupt_is_not_to_be_sent_again() -> None:
+def test_corrupt_messages_are_not_advised_to_be_sent_again() -> None:
     """Its bytes are gone, so the advice for other lost messages would be of no use."""
     events = healthy(200)
     for missing in (7, 120):

@@ -124,7 +124,7 @@ def test_late_events_find_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {row["fate"] for row in rows(path) if row["offset"] != 3} == {"out"}
 
 
-def test_who_has_no_channel_yet_and_who_came_later(tmp_path: Path) -> None:
+def test_messages_without_a_channel_and_late_channels(tmp_path: Path) -> None:
     traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
     lives = LifeTable(str(traced.path), str(path))
     traced.events(event(Kind.PUBLISHED, 0, 0), event(Kind.PUBLISHED, 1, 1))
@@ -139,7 +139,7 @@ def test_who_has_no_channel_yet_and_who_came_later(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_was_emptied_has_ended_in_all_its_files(
+def test_an_emptied_channel_ends_in_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 10)
@@ -159,7 +159,7 @@ def test_what_was_emptied_has_ended_in_all_its_files(
 
 
 @pytest.mark.parametrize("where", ["write", "commit", "forget_all_but"])
-def test_who_dies_at_any_step_has_counted_nothing_twice(
+def test_a_crash_at_any_step_counts_nothing_twice(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
