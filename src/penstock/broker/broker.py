@@ -115,7 +115,7 @@ class Broker:
 
     @property
     def healthy(self) -> bool:
-        """Nothing is wrong, or there are only warnings."""
+        """True without trouble, or with warnings only."""
         return not self.context.health.failing
 
     @property
@@ -184,8 +184,8 @@ class Broker:
             raise
 
     def _open_or_set_aside(self, directory_name: str) -> None:
-        """One corrupt topic is no reason to serve none. It takes no publishes, is not made again
-        under its name, and its files stay as they are."""
+        """One corrupt topic is no reason to serve none. It refuses publishes, its name is not used
+        again, and its files stay unchanged."""
         name = directories.topic_name(directory_name)
         try:
             self._open_directory(name, directory_name)
@@ -229,8 +229,8 @@ class Broker:
             replica_host.add(self._add_topic(directory, file, logs, owns))
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
-        """A creation that was interrupted before it ended: nothing can have been published. When
-        there are messages all the same, topic.json got lost, and an operator has to look at it."""
+        """A creation that was interrupted: nothing can have been published. Where there are
+        messages nevertheless, topic.json was lost, and an operator has to look at it."""
         stored = stored_messages(self._disk, directory, self._log_settings)
         if stored:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
@@ -260,7 +260,7 @@ class Broker:
         return self.context.replica_host
 
     def join(self, replication: ReplicationContext, records: Records) -> ReplicaHost:
-        """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
+        """Call before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         replica_host = ReplicaHost(
             replication, records, self.context, self.topics, self.directories, self.ended,
             self._make_known, self._delete, self._add_remote, self._drop,
@@ -272,7 +272,7 @@ class Broker:
         return self._add_topic(self.directories.path(file.name), file, {})
 
     def _abandon(self) -> None:
-        """The start failed: let go of everything."""
+        """The start failed: release everything."""
         for topic in self.topics.values():
             topic.close_partitions()
             topic.close_cursors()
@@ -285,8 +285,9 @@ class Broker:
             lock.release()
 
     def close(self) -> None:
-        """Write, sync, mark and journal everything, then let go of the directory. Nothing is
-        raised: what could not be stored was answered with errors and stands in the log lines."""
+        """Write, sync, mark and journal everything, then release the directory. Raises nothing:
+        publishes that could not be stored were answered with errors, and the log lines name
+        them."""
         self.write_trace()
         self.exiting = True
         self.commits.close()
@@ -334,7 +335,7 @@ class Broker:
         return self._create_topic(name, count, extended, registered)
 
     def default_partitions(self, name: str) -> int:
-        """What is ephemeral, or our own, is small."""
+        """Ephemeral and internal topics are small."""
         single = is_ephemeral(name) or is_internal(name)
         return 1 if single else self.context.options.default_partitions
 
@@ -437,8 +438,8 @@ class Broker:
             group.write(wall_ns)
 
     def stay(self, tail: Tail) -> list[tuple[Any, ...]]:
-        """After a turn that wrote to this partition alone: the publishes to it that follow at once,
-        and the kernel's events after them."""
+        """Stay in the kernel after a turn that wrote to this partition alone, for the publishes to
+        it that follow at once. Returns the kernel's events after them."""
         if self.context.bounded:
             return []  # what is trimmed before a write may be any of its topics
         owner: Leader | Outbox = tail.owner
@@ -457,7 +458,7 @@ class Broker:
             leader.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
-        """Store what the turn changed in channels."""
+        """Store the turn's changes of channels."""
         if self.context.limited:
             refill(self.context)
         for window in windows:

@@ -1,4 +1,4 @@
-"""What clients and operators change of topics and channels.
+"""Changes of topics and channels by clients and operators.
 
 | the topic | a change |
 |---|---|
@@ -58,7 +58,7 @@ def pause_topic(topic: Topic, paused: bool, done: MetadataDone) -> None:
 
 
 def configure_topic(topic: Topic, changes: Mapping[str, Any], done: MetadataDone) -> None:
-    """By the names of `TopicSettings`; None goes back to the daemon's option."""
+    """Changes by the names of `TopicSettings`; None restores the daemon's option."""
     _change_topic(topic, changes, lambda: topic.configure(changes), done)
 
 
@@ -69,7 +69,7 @@ def extend_topic(topic: Topic, done: MetadataDone) -> None:
 def grow_topic(
     broker: Broker, topic: Topic, partitions: int, rehash: bool, done: MetadataDone
 ) -> None:
-    """So many partitions. `rehash`: keys are spread over all of them."""
+    """Grow to this number of partitions. `rehash`: keys are spread over all of them."""
     metadata = topic.metadata
     if metadata is None:
         _here(lambda: broker.grow_topic(topic, partitions, rehash), done)
@@ -91,8 +91,8 @@ def delete_topic(broker: Broker, topic: Topic, done: MetadataDone) -> None:
 
 
 def ask_for_channel(topic: Topic, name: str, done: MetadataDone) -> None:
-    """Call `done` when `topic.channel` may be called. In a cluster a channel that is kept has been
-    made by then, and all partitions have confirmed where it starts."""
+    """Call `done` when `topic.channel` may be called. In a cluster a durable channel exists by
+    then, and all partitions have confirmed its start."""
     metadata = _metadata_of(topic, name)
     if metadata is None:
         done(None)
@@ -138,13 +138,15 @@ def pause_channel(channel: Channel, paused: bool, done: MetadataDone) -> None:
 
 
 def configure_channel(channel: Channel, changes: Mapping[str, Any], done: MetadataDone) -> None:
-    """By the names of `ChannelSettings`. Raises Refused for what may not be."""
+    """Changes by the names of `ChannelSettings`. Raises Refused for a change that is not
+    allowed."""
     channel.check(changes)
     _change_channel(channel, changes, lambda: channel.configure(changes), done)
 
 
 def skip(channel: Channel, act: Callable[[Skipped], Skipped], done: MetadataDone) -> None:
-    """`act`: from what is skipped to what is to be: two clients may change it at once."""
+    """`act` maps the present skips to the wanted ones, since two clients may change them at
+    once."""
     metadata, skips = _metadata_kept(channel), channel.skips
     if metadata is None:
         _here(lambda: skips.change(act(skips.state)), done)
@@ -153,7 +155,7 @@ def skip(channel: Channel, act: Callable[[Skipped], Skipped], done: MetadataDone
 
 
 def skip_settings(state: Skipped) -> dict[str, Any]:
-    """As a cluster's document has it."""
+    """In the form of a cluster's document."""
     mask = sum(1 << partition for partition in state.chosen)
     return {
         SKIPPED: state.whole or None,

@@ -1,4 +1,4 @@
-"""What all parts of one broker share."""
+"""The parts that one broker shares."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class TopicChange(IntEnum):
-    """What `Context.hooks` are told. A deleted channel still has its consumers in `consumers`:
-    the one who is told closes their connections."""
+    """The argument of `Context.hooks`. A deleted channel still lists its `consumers`: the hook
+    closes their connections."""
 
     TOPIC_CREATED = 1
     TOPIC_DELETED = 2

@@ -1,4 +1,4 @@
-"""What is wrong, by topic and kind: the text behind /ping and the stats.
+"""Troubles by topic and kind: the text behind /ping and the stats.
 
 Most trouble means that something cannot be done now, and /ping is not OK while it lasts. A warning
 is about what was stored before: readers miss it, publishing and delivering go on, and so a load
@@ -16,8 +16,8 @@ _log = logging.getLogger("penstock.broker")
 @unique
 class Trouble(IntEnum):
     """Kinds of trouble. STOPPED, DAMAGED, LEFTOVERS and SET_ASIDE stay until a restart; the others
-    go away with the next success, CORRUPT when retention has removed what is corrupt, MISSING when
-    every channel is past it, JOURNAL_CORRUPT when the file was begun again."""
+    end with the next success, CORRUPT when retention has removed the corrupt batches, MISSING when
+    every channel is past them, JOURNAL_CORRUPT when the file was begun again."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored
@@ -86,14 +86,14 @@ class Health:
             _log.info("%s: %s trouble is over", topic or "data path", trouble.name.lower())
 
     def show(self, topic: str, trouble: Trouble, reason: str) -> None:
-        """As it stands. Empty: there is none."""
+        """Show the present state. Empty: no trouble."""
         if reason:
             self.report(topic, trouble, reason)
         else:
             self.clear(topic, trouble)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, and its troubles with it."""
+        """The topic is gone, with its troubles."""
         for key in [key for key in self._reasons if key[0] == topic]:
             del self._reasons[key]
 
@@ -107,8 +107,8 @@ class Health:
 
     @property
     def text(self) -> str:
-        """NSQ's words: "OK", or "NOK - " and what is wrong, warnings last. "OK - warning: " when
-        there are only warnings."""
+        """As in NSQ: "OK", or "NOK - " and the troubles, warnings last. "OK - warning: " with
+        warnings only."""
         if not self._reasons:
             return "OK"
         named = sorted(self._reasons.items(), key=lambda item: item[0][1] in WARNINGS)

@@ -77,7 +77,7 @@ class NodeState:
 
 
 def look_at_clock(context: Context, wall_ns: int) -> None:
-    """It was ahead when ids and timestamps were given, or it is behind now."""
+    """The clock was ahead when ids and timestamps were given, or it is behind now."""
     ids, health = context.ids, context.health
     if ids.ticks_ahead(wall_ns) <= limits.ID_BORROW_TICKS_MAX:
         health.clear("", Trouble.CLOCK)
@@ -102,7 +102,7 @@ class ClockAhead:
         self._step_ns = 0  # how far it has gone ahead since
 
     def look(self, newest_ns: int, wall_ns: int, mono_ns: int) -> None:
-        """Once, at the start. `newest_ns` is 0 when no message is stored."""
+        """Called once, at the start. `newest_ns` is 0 when no message is stored."""
         self._start_ns = wall_ns - mono_ns
         leap_ns = wall_ns - newest_ns
         if not newest_ns or leap_ns <= limits.CLOCK_LEAP_NS:
@@ -118,7 +118,7 @@ class ClockAhead:
 
     @property
     def ahead_ns(self) -> int:
-        """By how much the clock is ahead, as far as is known; 0 where nothing is reported."""
+        """How far the clock is ahead, as far as known; 0 where nothing is reported."""
         return max(self._leap_ns if self._until_ns else 0, self._step_ns)
 
     def follow(self, wall_ns: int, mono_ns: int) -> None:
@@ -137,7 +137,7 @@ class ClockAhead:
             self._health.clear("", Trouble.CLOCK_STEP)
 
     def stands(self, mono_ns: int) -> bool:
-        """Is nothing to be dropped by its age?"""
+        """Must expiry by age pause?"""
         if self._until_ns and mono_ns >= self._until_ns:
             self._until_ns = 0
             self._health.clear("", Trouble.CLOCK_LEAP)

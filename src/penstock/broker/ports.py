@@ -1,5 +1,5 @@
-"""What the broker asks of the world besides the time: threads that wait for the disk, links to
-other nodes, and the metadata of a cluster.
+"""The broker's outside besides the time: threads that wait for the disk, links to other nodes, and
+the metadata of a cluster.
 
 The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
 have those of `sim/threads.py`.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Job(Protocol):
-    """One flush to the disk. It touches nothing but its file, so any thread may run it."""
+    """One flush to disk. It uses only its own file, so any thread may run it."""
 
     def run(self) -> None: ...
 
@@ -36,8 +36,8 @@ class Syncer(Protocol):
     """Runs jobs side by side. Jobs of one partition come one at a time."""
 
     def submit(self, job: Job, awaited: bool = False) -> None:
-        """`awaited`: publishers wait for this one. It may be run at once, in the caller's thread,
-        where that is the quicker way."""
+        """`awaited`: publishers wait for this one. It may run at once, in the caller's thread, if
+        that is quicker."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Syncer(Protocol):
 
 
 class PeerLane(IntEnum):
-    """Of a pair of nodes. What fills one up does not hold up the other."""
+    """A connection of a pair of nodes. Congestion of one does not delay the other."""
 
     LIVE = 1  # appends in flight, acknowledgements, committed ends
     BULK = 2  # what a replica is fed that has much to catch up with
@@ -66,9 +66,8 @@ MetadataDone = Callable[["PenstockError | None"], None]
 
 
 class NewTopic(NamedTuple):
-    """What a topic is to be, or is. `replicas`: of each partition; 0: as many as topic `like` has,
-    or as the cluster gives to topics. `missing`: partitions that are still to be made of those that
-    it was asked to have."""
+    """The shape of a topic. `replicas`: of each partition; 0: as many as topic `like` has, or the
+    cluster's default. `missing`: partitions that are still to be created."""
 
     partitions: int
     extended: bool = False
@@ -79,41 +78,41 @@ class NewTopic(NamedTuple):
 
 
 class Led(NamedTuple):
-    """A partition, and the node that leads it by what is known here."""
+    """A partition, and its leader as far as this node knows."""
 
     node: int
     target: Target
 
 
 class ClusterMetadata(Protocol):
-    """Changes what a cluster knows of topics and their kept channels. `done` is called once, at
-    once or later, between two turns: when this node has seen the change."""
+    """Changes the metadata of topics and their durable channels in a cluster. `done` is called
+    once, at once or later, between two turns: when this node has seen the change."""
 
     def make_topic(self, topic: str, wanted: NewTopic, done: MetadataDone) -> None:
         """If it is not there: `wanted` is for a new one."""
         ...
 
     def grow_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
-        """`partitions` is how many it has then. With GrowthRefused where that breaks a rule."""
+        """`partitions` is the new number. With GrowthRefused where that breaks a rule."""
         ...
 
     def delete_topic(self, topic: str, done: MetadataDone) -> None: ...
 
     def shape(self, topic: str) -> NewTopic | None:
-        """What is known here of a topic that is there, wherever its partitions are."""
+        """The known shape of an existing topic, wherever its partitions are."""
         ...
 
     def file(self, topic: str) -> TopicFile | None:
-        """What is known here of one that is there, as a node that has a part of it writes it."""
+        """The topic file of an existing topic, as a node with a replica writes it."""
         ...
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
-        """Its partitions that have a leader, anywhere."""
+        """The partitions that have a leader, on any node."""
         ...
 
     def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
-        """It is here then, and all partitions have confirmed where it starts. With
-        ChannelUnconfirmed it is here, too."""
+        """On success the channel exists here, and all partitions have confirmed its start. With
+        ChannelUnconfirmed it exists here, too."""
         ...
 
     def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None: ...
@@ -121,13 +120,13 @@ class ClusterMetadata(Protocol):
     def change_channel(
         self, topic: str, channel: str, changes: Mapping[str, Any], done: MetadataDone
     ) -> None:
-        """By the names of `changes` and of the settings; None: no setting of its own."""
+        """Changes by the names of the settings; None removes a setting."""
         ...
 
     def skip(
         self, topic: str, channel: str, act: Callable[[Skipped], Skipped], done: MetadataDone
     ) -> None:
-        """`act`: from what is skipped to what is to be."""
+        """`act` maps the present skips to the wanted ones."""
         ...
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None: ...
@@ -135,9 +134,9 @@ class ClusterMetadata(Protocol):
 
 class Peers(Protocol):
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Buffer]]) -> None:
-        """To that node, each frame in its parts, in this order, after what went to it before on
-        this lane. Frames of other partitions may go between them. Where there is no link they are
-        dropped: whoever is at its other end begins a new session."""
+        """Send to that node, each frame in its parts, in this order, after earlier frames of this
+        lane. Frames of other partitions may go between them. Without a link they are dropped: the
+        receiver begins a new session."""
         ...
 
 
@@ -156,8 +155,8 @@ class Syncs:
     def sync(
         self, what: Syncable[Flush], ended: Callable[[OSError | None], None], awaited: bool = False
     ) -> bool:
-        """All that was written to it by now. `ended` hears of the end when `what` has. False: there
-        is nothing to sync, or a sync of it is out. Raises what its `sync_begin` does."""
+        """Sync everything written so far. `ended` is called once `what` is done. False: nothing to
+        sync, or a sync is running. Raises as its `sync_begin` does."""
         job = what.sync_begin()
         if job is None:
             return False
@@ -167,7 +166,7 @@ class Syncs:
 
     @property
     def has_ended(self) -> bool:
-        """`settle` has somebody to notify."""
+        """`settle` has callers to notify."""
         return bool(self._syncer.done)
 
     def when_free(self, begin: Callable[[], None]) -> None:
@@ -180,11 +179,11 @@ class Syncs:
             self._postponed[begin] = None
 
     def forget(self, begin: Callable[[], None]) -> None:
-        """It is not to be called any more."""
+        """It must not be called any more."""
         self._postponed.pop(begin, None)
 
     def settle(self) -> None:
-        """Notify those whose jobs have ended. Called every turn, so cheap when there is nothing."""
+        """Notify the callers of finished jobs. Called every turn, so cheap when there are none."""
         for job, error in self._syncer.take_done():
             self._waiting.pop(id(job))(error)
         while self._postponed and len(self._waiting) < limits.SYNCS_UNAWAITED_MAX:
@@ -193,7 +192,7 @@ class Syncs:
             begin()
 
     def wait_for(self, busy: Callable[[], bool]) -> None:
-        """Block until `busy` says no; only for the stop and for a deletion."""
+        """Block until `busy` returns False; only for a stop and for a deletion."""
         while busy():
             self._syncer.wait()
             self.settle()

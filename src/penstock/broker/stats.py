@@ -73,7 +73,7 @@ def _delivered(channel: Channel) -> Row:
 
 
 def _skipped(channel: Channel) -> Row:
-    """Of those that are: most are not."""
+    """Only of skipped channels: most are not."""
     state = channel.skips.state
     row: Row = {"skipped": True} if state.whole else {}
     if state.chosen:
@@ -82,7 +82,7 @@ def _skipped(channel: Channel) -> Row:
 
 
 def _dead_letter_topic(channel: Channel) -> Row:
-    """Of those that have one: most have not."""
+    """Only of channels that have one: most have not."""
     settings = channel.settings
     has = settings.max_attempts or settings.dead_letter_topic
     return {"dead_letter_topic": channel.dead_letter_topic} if has else {}
@@ -133,15 +133,15 @@ def split_channel(row: Row, channel: Channel, partition: int | None) -> Row:
 
 
 def chosen_names(topics: dict[str, Topic], topic_name: str = "") -> list[str] | None:
-    """The topics that a filter leaves, sorted; None for one that there is not."""
+    """The topics that pass a filter, sorted; None for a topic that does not exist."""
     if not topic_name:
         return sorted(topics)
     return [topic_name] if topic_name in topics else None
 
 
 def chosen_channels(topic: Topic, channel_name: str = "") -> list[Channel] | None:
-    """The channels that a filter leaves, sorted; None when the topic has not the one that is asked
-    for, and then the topic is left out as a whole."""
+    """The channels that pass a filter, sorted; None when the topic lacks the requested one, and
+    then the topic is left out as a whole."""
     if not channel_name:
         return [topic.channels[name] for name in sorted(topic.channels)]
     return [topic.channels[channel_name]] if channel_name in topic.channels else None
@@ -153,7 +153,7 @@ def chosen_channels(topic: Topic, channel_name: str = "") -> list[Channel] | Non
 
 
 def topic_parts(topic: Topic) -> list[Row]:
-    """Those that are led here, if only one is: the others are on other nodes."""
+    """The partitions that this node leads, if it leads any: the others are on other nodes."""
     return [topic_part(one) for one in topic.leaders] if topic.partition_count > 1 else []
 
 
@@ -206,8 +206,8 @@ def channel_part(channel: Channel, partition: int) -> Row:
 
 
 def replica_rows(topic: Topic) -> list[Row]:
-    """Of a cluster's topic, what this node has, whether it leads or follows. A follower does not
-    know how far it is behind: its leader does. It knows what its channels would begin with."""
+    """This node's replicas of a cluster's topic, leaders or followers. A follower does not know its
+    lag: its leader does. It knows the start of its channels."""
     return [
         _replica_row(replica.replicated)
         for _, replica in sorted(topic.replicas.items())

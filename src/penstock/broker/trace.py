@@ -49,8 +49,7 @@ class TraceLog:
         context.switched = self._switched
 
     def record_start(self) -> None:
-        """That the daemon has begun, and all rates with which it did. Nothing where nothing was
-        ever traced."""
+        """Record the start of the daemon, with all rates. Nothing where nothing was ever traced."""
         if traceevents.TOPIC in self._topics:
             self._store(list(self._start_events()))
 
@@ -78,7 +77,7 @@ class TraceLog:
         )
 
     def write(self) -> None:
-        """Store what the kernel has noted."""
+        """Store the kernel's events."""
         self._publish(
             [
                 traceevents.parts_of([self._name(one) for one in named], events)
@@ -105,7 +104,8 @@ class TraceLog:
         leader.group.write(context.clock.wall_ns())
 
     def _name(self, one: Any) -> str:
-        """Of a tail, a window or a connection. The topic may be gone by now, its name is not."""
+        """The name of a tail, a window or a connection. The topic may be gone by now, its name is
+        not."""
         owner = one.owner
         if isinstance(owner, Leader):
             return owner.topic.name

@@ -1,4 +1,4 @@
-"""How topics and channels are used: idle ones may be deleted, and bytes are counted by the hour.
+"""The usage of topics and channels: idle ones may be deleted, and bytes are counted by the hour.
 
 **Idle** topics and channels are deleted as if by hand; off unless asked for. A channel is in use
 while it has a consumer; a topic while one of its channels is, and when it is published to. Who was
@@ -120,7 +120,7 @@ class Hourly:
         self._totals: dict[str, dict[int, deque[int]]] = {}  # at the ends of hours; by partition
 
     def begin(self, wall_ns: int) -> None:
-        """All topics are back; what was published to them before is not counted."""
+        """All topics are back; earlier publishes to them are not counted."""
         self._hour = wall_ns // _HOUR_NS
         for name, topic in self._topics.items():
             self._totals[name] = {

@@ -1,4 +1,5 @@
-"""Changes of the metadata that clients wait for: drawn from the view, tried until it shows them.
+"""Changes of the metadata on behalf of clients: drawn from the view and retried until the view
+shows them.
 
 | the view | then |
 |---|---|
@@ -44,9 +45,9 @@ def _nothing(_: int) -> None:
 
 
 class Goal(NamedTuple):
-    """`draw`: None where there is nothing to do but to wait; it raises Refused for the moment, and
-    anything else for good. `is_enough`: once it is late; then they hear `shortfall`. `applied`: the
-    transaction is done, at that revision."""
+    """`draw` returns None while there is nothing to propose; it raises Refused to be retried later,
+    and any other error to fail. `is_enough` tells whether to answer when late, with the
+    `shortfall`. `applied` runs once the transaction is done, with its revision."""
 
     what: str
     draw: Callable[[], Transaction | None]
@@ -76,7 +77,7 @@ class Attempts:
         self.waiting: dict[object, _Attempt] = {}
 
     def want(self, goal: Goal, done: MetadataDone, shared: bool = True) -> None:
-        """Those who want the same, by its `what`, share an attempt."""
+        """Requests for the same change, by its `what`, share an attempt."""
         key = goal.what if shared else object()
         attempt = self.waiting.get(key)
         if attempt is None:
@@ -88,7 +89,7 @@ class Attempts:
         self._look(key, attempt)
 
     def tick(self, now_ns: int) -> None:
-        """After what the view shows has come true here."""
+        """Call after the reconciler has applied the view."""
         self._now_ns = now_ns
         for key, attempt in tuple(self.waiting.items()):
             self._look(key, attempt)

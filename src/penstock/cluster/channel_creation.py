@@ -1,4 +1,4 @@
-"""Channels that clients make at this node, and where they start in each partition.
+"""Channels that clients create at this node, and their start in each partition.
 
 A channel is made by one transaction. Then the leader of each partition decides where it starts
 there, as a record of its journal, and confirms when the set has synced that. From then on the
@@ -64,7 +64,7 @@ from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CON
 
 @dataclass(slots=True, eq=False)
 class _Starts:
-    """Of one channel that is waited for: the partitions that have not confirmed it yet."""
+    """A channel that is waited for: the partitions that have not confirmed its start yet."""
 
     channel: Channel | None = None  # None: the view does not have it yet
     awaited: set[int] = field(default_factory=set)
@@ -73,7 +73,8 @@ class _Starts:
 
 @dataclass(eq=False)
 class ChannelCreations:
-    """`send` a message to a node, this one too. `has`: is the channel of that number here?"""
+    """`send` sends a message to a node, which may be this one. `has`: does this node have the
+    channel of that number?"""
 
     _view: View
     _attempts: Attempts
@@ -110,7 +111,7 @@ class ChannelCreations:
                 starts.awaited.discard(held.name.number)
 
     def tick(self, now_ns: int) -> None:
-        """After what the view shows has come true here, and before the attempts are looked at."""
+        """Call after the reconciler has applied the view, and before the attempts are checked."""
         self._now_ns = now_ns
         waiting = self._attempts.waiting
         self._starts = {name: one for name, one in self._starts.items() if _what(name) in waiting}
@@ -145,8 +146,8 @@ class ChannelCreations:
         return held if held is not None and not held.document.deleted else None
 
     def _channel(self, name: ChannelName) -> Versioned[Channel] | None:
-        """A topic may be made again before all channels of the deleted one are tombstones. Their
-        numbers mean nothing in the new one: no partition of it would ever confirm them."""
+        """A topic may be created again before all channels of the deleted one are tombstones. Their
+        numbers mean nothing in the new topic: no partition of it would ever confirm them."""
         topic, held = self._topic(name.topic), self._view.channels.get(name)
         if topic is None or held is None or held.document.deleted:
             return None
@@ -237,8 +238,8 @@ class StartRequests:
     def __init__(
         self, is_held: Callable[[PartitionName, int, int], bool | None], answer: SendAnswer
     ) -> None:
-        """`is_held`: by partition, identity of the topic and number of the channel; None: it is not
-        led here."""
+        """`is_held` takes partition, identity of the topic and number of the channel; None: this
+        node does not lead the partition."""
         self._is_held = is_held
         self._answer = answer
         self.waiting: dict[StartRequest, dict[int, int]] = {}  # nodes, and until when they wait

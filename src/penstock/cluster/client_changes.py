@@ -38,8 +38,8 @@ from penstock.errors import NotFound
 
 @dataclass(eq=False)
 class ClientChanges(TopicChanges):
-    """`has_channel`: is the channel of this number here? `is_here`: is nothing left to do of what
-    the view shows of a topic?"""
+    """`has_channel`: does this node have the channel of this number? `is_here`: has this node
+    applied everything that the view shows of a topic?"""
 
     make_channel: Callable[[str, str, MetadataDone], None]
     _has_channel: Callable[[ChannelName, int], bool]
@@ -87,7 +87,7 @@ class ClientChanges(TopicChanges):
         self._change_channel(ChannelName(topic, channel), skipped, self._is_done(topic), done)
 
     def _is_done(self, topic: str) -> Callable[[int], bool]:
-        """Asked with a channel's number, which makes no difference to it."""
+        """Called with a channel's number, which makes no difference here."""
         return lambda _number: self._is_here(topic)
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None:
@@ -134,7 +134,7 @@ class ClientChanges(TopicChanges):
 
 
 def _changed(changes: Mapping[str, Any], found: Any) -> Any:
-    """A topic or a channel."""
+    """Change a topic or a channel."""
     paused = changes.get(PAUSED, found.paused)
     rest = {name: value for name, value in changes.items() if name != PAUSED}
     return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
@@ -142,8 +142,8 @@ def _changed(changes: Mapping[str, Any], found: Any) -> Any:
 
 @dataclass(eq=False)
 class _DocumentChange:
-    """One change of a document of the view, as a goal. `revision`: at which it is in force; 0: it
-    is not known to be."""
+    """One change of a document of the view, as a goal. `revision`: the one at which the change took
+    effect; 0: unknown."""
 
     _view: View
     _key: str

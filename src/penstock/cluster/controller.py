@@ -1,4 +1,4 @@
-"""The controller: the one party that looks at all partitions. The cluster serves without it.
+"""The controller: the one process that watches all partitions. The cluster serves without it.
 
 It stands beside a daemon of discovery. Whoever holds the leased key `controller` is it, and each of
 its transactions compares when that key was made: one that was paused for a minute changes nothing.
@@ -71,7 +71,7 @@ from penstock.replication.record import LeaderId, PartitionRecord
 
 
 class NodeSeen(NamedTuple):
-    """A node that belongs to the cluster. `standing`: as its operator wants it."""
+    """A node of the cluster. `standing`: the state that its operator has set."""
 
     zone: str
     standing: NodeStanding
@@ -90,7 +90,7 @@ class PartitionSeen(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """A view of the metadata, and what nodes report."""
+    """The metadata as the view shows it, and the reports of nodes."""
 
     controller: int | None  # the life that stands in the key
     controller_created: int
@@ -103,11 +103,11 @@ class Situation(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """Put the key `controller` under a lease of our own, if there is none."""
+    """Put the key `controller` under a lease of our own, if nobody holds it."""
 
 
 class PartitionChange(NamedTuple):
-    """Of a partition that is as `seen`. None: that stays as it is."""
+    """A change of a partition that is still as `seen`. A field that is None stays unchanged."""
 
     partition: PartitionName
     seen: PartitionSeen
@@ -124,7 +124,7 @@ class Propose(NamedTuple):
 
 
 def transaction_of(effect: Propose) -> Transaction:
-    """Compares when the key `controller` was made, and all that is changed."""
+    """Compares the creation of the key `controller`, and every changed key."""
     compares: list[Compare] = [CreatedIs(keys.CONTROLLER, effect.controller_created)]
     operations: list[Operation] = []
     for change in effect.changes:
@@ -148,7 +148,8 @@ class Duty(IntEnum):
 
 
 def members_min_of(seen: PartitionSeen, replicas: int) -> int:
-    """With this many replicas: half of what the topic asks for, as at its creation."""
+    """The minimum of the in-sync set for this many replicas: half of the replicas that the topic
+    wants, as at its creation."""
     return min((seen.replicas + 1) // 2, replicas)
 
 
@@ -167,7 +168,7 @@ class Controller:
     # --- leadership ---
 
     def watch_broken(self, now_ns: int) -> None:
-        """What happened meanwhile is not known: absence has to be seen again."""
+        """Changes in between are unknown: every absence has to be observed anew."""
         if self.duty is not Duty.IDLE:
             self._settle(now_ns)
 
@@ -180,7 +181,7 @@ class Controller:
         self.presence.forget()
 
     def tick(self, situation: Situation, now_ns: int) -> None:
-        """A few times a second."""
+        """Call a few times a second."""
         if situation.controller != self._incarnation:
             self.duty = Duty.IDLE
             if situation.controller is None:
@@ -201,7 +202,7 @@ class Controller:
     def _not_proposed(
         self, changes: Mapping[PartitionName, PartitionChange], now_ns: int
     ) -> list[PartitionChange]:
-        """What was proposed a moment ago, from the same revisions, is on its way."""
+        """Proposals of a moment ago, from the same revisions, are still on their way."""
         self._proposed = {name: one for name, one in self._proposed.items() if now_ns < one[2]}
         new = []
         for name, change in changes.items():
@@ -283,7 +284,7 @@ class Controller:
         return changes
 
     def _that_begin(self, situation: Situation) -> set[PartitionName]:
-        """Moves all of whose copies may begin."""
+        """All moves whose copies may begin."""
         waiting: list[Copy] = []
         running: list[Copy] = []
         for name, seen in situation.partitions.items():
@@ -330,12 +331,12 @@ class Controller:
         return {name: change for name, change in planned.items() if name not in taken}
 
     def plan_again(self) -> None:
-        """A part of the plan was left out, or could not be made, since its record has changed."""
+        """A part of the plan was left out or failed, since its record has changed."""
         self._planned_for = None
 
 
 def _begun(name: PartitionName, seen: PartitionSeen, after: tuple[int, ...]) -> PartitionChange:
-    """Where a move is under way, the new one begins with what there is."""
+    """Where a move is under way, the new plan starts from the replicas that exist."""
     members = tuple(member.node for member in seen.record.members)
     origin = members if seen.move is not None else seen.record.wanted
     least = members_min_of(seen, len(after))
@@ -359,7 +360,7 @@ def _held(name: PartitionName, seen: PartitionSeen) -> PlacementPartition:
 
 
 def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
-    """Replicas that are fed, or are to be."""
+    """Replicas that are being copied, or should be."""
     record, leader = seen.record, seen.record.leader
     if leader is None:
         return []
@@ -372,7 +373,7 @@ def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
 
 
 def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> LeaderId | None:
-    """Of the member on a node, where that may lead."""
+    """The member on a node, if it may lead."""
     node, member = situation.nodes.get(number), seen.record.member_on(number)
     if node is None or node.incarnation is None or member is None:
         return None
@@ -390,7 +391,7 @@ class Presence:
         self._missing_since_ns: dict[int, int] = {}
 
     def forget(self) -> None:
-        """What was seen counts no more."""
+        """Forget all observations."""
         self._there_since_ns.clear()
         self._missing_since_ns.clear()
 
@@ -401,7 +402,7 @@ class Presence:
         reachable: Collection[int],
         now_ns: int,
     ) -> None:
-        """`nodes`: all that belong to the cluster. `registered`: those whose key is there."""
+        """`nodes`: all members of the cluster. `registered`: those whose key exists."""
         self._nodes = frozenset(nodes)
         for node in self._nodes:
             if node in registered:

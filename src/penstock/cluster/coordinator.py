@@ -42,14 +42,14 @@ class KeyValue(NamedTuple):
 
 
 class RevisionIs(NamedTuple):
-    """The key is as it was read. 0: there is none."""
+    """The key is unchanged since it was read. 0: it does not exist."""
 
     key: str
     revision: int
 
 
 class CreatedIs(NamedTuple):
-    """The key has existed since then without a break. 0: there is none."""
+    """The key has existed without a break since this revision. 0: it does not exist."""
 
     key: str
     created: int
@@ -68,7 +68,7 @@ Compare = RevisionIs | CreatedIs | Exists | ValueIs
 
 
 def holds(compare: Compare, entry: KeyValue | None) -> bool:
-    """`entry`: what stands under the compared key."""
+    """`entry`: the current value of the compared key."""
     match compare:
         case RevisionIs(_, revision):
             return (entry.revision if entry is not None else 0) == revision
@@ -97,13 +97,13 @@ Operation = Put | Delete
 
 
 class Transaction(NamedTuple):
-    """All of the operations, if all comparisons hold; else none."""
+    """All operations are applied if all comparisons hold, else none."""
 
     compares: tuple[Compare, ...]
     operations: tuple[Operation, ...]
 
     def check(self) -> None:
-        """Raises TransactionTooLarge, and ValueError for a key that is named twice."""
+        """Raises TransactionTooLarge, and ValueError for a key that occurs twice."""
         keys = [operation.key for operation in self.operations]
         if len(keys) > TRANSACTION_KEYS_MAX:
             raise TransactionTooLarge("keys", len(keys), TRANSACTION_KEYS_MAX)
@@ -115,7 +115,9 @@ class Transaction(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The answer to a transaction.
+    """The answer to a transaction. `revision`: of its changes (DONE), of the comparison (REFUSED),
+    or 0 (UNKNOWN). `found`: the compared keys at a refusal, without those that do not exist.
+    `reason`: why the outcome is unknown, for people.
 
     `revision`: DONE, that of its changes; REFUSED, the one at which it was compared; UNKNOWN: 0.
     `found`: REFUSED, the compared keys as they stood then. A key that is not there is left out.
@@ -131,7 +133,7 @@ UNKNOWN = Settled(Outcome.UNKNOWN, 0)
 
 
 def seen_by_view(settled: Settled) -> None:
-    """What was done comes through the view, and what was not is tried again."""
+    """A done change arrives through the view, and a refused one is retried."""
 
 
 # --- what is read ---
@@ -143,7 +145,7 @@ class Reading(NamedTuple):
 
 
 class KeyPage(NamedTuple):
-    """A part of a list; all pages of a list are as of the same revision."""
+    """A part of a list; all pages of a list show the same revision."""
 
     revision: int
     entries: tuple[KeyValue, ...]
@@ -151,7 +153,7 @@ class KeyPage(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """It could not be reached, or did not answer in time. Ask again."""
+    """The coordinator could not be reached, or did not answer in time. Try again."""
 
     reason: str
 
@@ -163,14 +165,14 @@ class KeyEvent(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """All changes up to `revision` that were not handed out yet; none: that is how far it is."""
+    """All changes up to `revision` since the last ones; an empty one reports progress."""
 
     revision: int
     events: tuple[KeyEvent, ...]
 
 
 class Compacted(NamedTuple):
-    """Changes before `revision` are not kept any more: the prefix has to be listed."""
+    """Changes before `revision` are compacted: the prefix has to be listed."""
 
     revision: int
 
@@ -181,17 +183,17 @@ class Granted(NamedTuple):
 
 
 class LeaseGone(NamedTuple):
-    """It ran out, or was given up; its keys are gone."""
+    """The lease expired or was revoked; its keys are gone."""
 
     lease: int
 
 
 class KeyWatch(Protocol):
     def request_progress(self) -> None:
-        """A `Changes` comes soon, even if nothing has changed."""
+        """A `Changes` follows soon, even if nothing has changed."""
 
     def cancel(self) -> None:
-        """Nothing is called any more."""
+        """No callback follows."""
 
 
 class Coordinator(Protocol):
@@ -199,10 +201,11 @@ class Coordinator(Protocol):
         """Raises TransactionTooLarge."""
 
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
-        """As of now: no older than anything that was answered to anybody before the call."""
+        """A linearizable read: no older than any answer before the call."""
 
     def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
-        """`done` is called for each page, in the order of the keys; after Failed comes none."""
+        """`done` is called for each page, in the order of the keys; after Failed no page
+        follows."""
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
@@ -211,4 +214,4 @@ class Coordinator(Protocol):
     def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None: ...
 
     def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
-        """Its time begins again."""
+        """Renew the lease."""

@@ -1,4 +1,4 @@
-"""Topics are made, get more partitions, and are deleted: the transactions of it, without I/O.
+"""Topics are created, grown and deleted: the transactions, without I/O.
 
 | | compares | changes |
 |---|---|---|
@@ -45,7 +45,7 @@ _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch f
 
 
 class WantedTopic(NamedTuple):
-    """What a topic is to be. `identity`: random, and never used before."""
+    """A topic to create. `identity`: random, and never used before."""
 
     name: str
     identity: int
@@ -60,7 +60,7 @@ NewReplica = Callable[[], int]
 def creation(
     view: View, wanted: WantedTopic, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
-    """With as many partitions as go into one transaction. Raises Refused."""
+    """Creates as many partitions as fit into one transaction. Raises Refused."""
     held = view.topics.get(wanted.name)
     if held is not None and not held.document.deleted:
         raise Refused(f"topic {wanted.name} exists")
@@ -85,7 +85,7 @@ def creation(
 def growth(
     view: View, name: str, partitions: int, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction | None:
-    """The next of those that are missing; None: there are as many. Raises Refused."""
+    """Adds the next missing partitions; None: there are enough. Raises Refused."""
     held = view.topics.get(name)
     if held is None or held.document.deleted:
         raise Refused(f"there is no topic {name}")
@@ -116,7 +116,7 @@ def _check(wanted: WantedTopic) -> None:
 
 
 class _Drawn:
-    """Where new partitions go, beside those that are there."""
+    """Chooses nodes for new partitions beside the existing ones."""
 
     def __init__(self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica) -> None:
         self._view = view
@@ -149,7 +149,7 @@ class _Drawn:
     def _nodes(
         self, names: Collection[PartitionName], replicas: int
     ) -> dict[PartitionName, tuple[int, ...]]:
-        """In order of preference. Raises Refused where there is no node."""
+        """The chosen nodes, in order of preference. Raises Refused if there is no node."""
         nodes = [node for node in self._placement_nodes if node.number in self._view.memberships]
         there = [
             PlacementPartition(name, len(held.document.wanted), held.document.wanted)
@@ -166,7 +166,7 @@ class _Drawn:
     def _spread(
         self, found: dict[PartitionName, tuple[int, ...]]
     ) -> dict[PartitionName, tuple[int, ...]]:
-        """The one that leads least comes first: a new partition has no load to go by."""
+        """The node with the fewest leaders comes first: a new partition has no load yet."""
         records = [held.document for held in self._view.partitions.values()]
         led = Counter(record.wanted[0] for record in records if record.wanted)
         spread = {}
@@ -209,8 +209,8 @@ def deletion(view: View, name: str) -> Transaction:
 
 
 def clearance(view: View, name: str) -> Transaction | None:
-    """Some of what is left of a topic that was deleted; None: nothing is. A record may have been
-    changed since the tombstone: the floor is raised to its epoch before it goes."""
+    """Removes some of the leftovers of a deleted topic; None: there are none. A record may have
+    changed since the tombstone: the floor is raised to its epoch before it is removed."""
     held = view.topics.get(name)
     if held is None or not held.document.deleted:
         return None
@@ -230,8 +230,8 @@ def clearance(view: View, name: str) -> Transaction | None:
 
 
 def _left(view: View, name: str) -> list[tuple[Operation, int]]:
-    """Partitions go; channels become tombstones, for their numbers are not used again. With the
-    revisions at which they stand there."""
+    """Partitions are removed; channels become tombstones, since their numbers are never used again.
+    Returns them with their revisions."""
     found: list[tuple[Operation, int]] = [
         (Delete(keys.partition(*key)), held.revision)
         for key, held in sorted(view.partitions.items())
@@ -245,7 +245,7 @@ def _left(view: View, name: str) -> list[tuple[Operation, int]]:
 
 
 def confirmation(view: View, name: str, node: int) -> Transaction | None:
-    """None: it has confirmed, or nothing was deleted."""
+    """None: the node has confirmed already, or nothing was deleted."""
     held = view.topics.get(name)
     if held is None or not held.document.deleted or node in held.document.confirmed:
         return None
@@ -255,8 +255,8 @@ def confirmation(view: View, name: str, node: int) -> Transaction | None:
 
 
 def unconfirmed(view: View, name: str) -> list[int]:
-    """Nodes that may have something of a deleted topic yet; all of them, while something of it
-    stands in the metadata: a channel that stayed would be in the way of the next topic's."""
+    """Nodes that may still hold data of a deleted topic. All of them, while the metadata still has
+    some of it: a leftover channel would block the channels of the next topic."""
     held = view.topics.get(name)
     if held is None or not held.document.deleted:
         return []

@@ -1,4 +1,4 @@
-"""What stands under the keys of the metadata: one class a kind, and its form as JSON.
+"""The documents under the keys of the metadata: one class a kind, and its form as JSON.
 
 Numbers that are drawn at random (identities, lives, replica ids) stand as hexadecimal text. A
 partition's document is the `PartitionRecord` of `penstock.replication`, whose legal changes stand
@@ -38,7 +38,7 @@ _BY_ITSELF = 1 << 80  # an identity that a node gave by itself: node << 64 | tim
 
 
 def identity_text(identity: int) -> str:
-    """As it stands in `topic.json`, in segments and in frames."""
+    """The form in `topic.json`, in segments and in frames."""
     if identity < _BY_ITSELF:
         return f"{identity:016x}"
     return f"{identity >> 64 & NODE_ID_MAX:03x}-{identity & (1 << 64) - 1:016x}"
@@ -74,7 +74,7 @@ class Cluster(NamedTuple):
 
 
 class NodeDocument(NamedTuple):
-    """A node that lives, as its process says. Its key has a lease."""
+    """A live node, as its process describes itself. Its key has a lease."""
 
     incarnation: Random
     host: Text
@@ -94,7 +94,7 @@ class NodeDocument(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """An nsqlookupd that lives. Its key has a lease."""
+    """A live nsqlookupd. Its key has a lease."""
 
     host: Text
     tcp_port: Port
@@ -108,7 +108,7 @@ STATES = (ACTIVE, MAINTENANCE, DRAINING, REMOVED)
 
 
 class Membership(NamedTuple):
-    """What is known of a node, whether it lives or not."""
+    """A node as the cluster remembers it, alive or not."""
 
     uuid: Uuid  # of the node: a second machine with its id has another, and is refused
     generation: U63
@@ -147,14 +147,14 @@ class Channel(NamedTuple):
 
 
 class ChannelNumbers(NamedTuple):
-    """Kept over the deletion of a topic, too."""
+    """Survives the deletion of a topic."""
 
     identity: Identity  # of the topic
     last: U32
 
 
 class EpochFloor(NamedTuple):
-    """Kept over the deletion of a topic: epochs of its name were never above this."""
+    """Survives the deletion of a topic: no epoch of the name was above it."""
 
     epoch: U32
 
@@ -214,7 +214,7 @@ FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
 
 
 def decode(key: str, data: bytes) -> Document | None:
-    """By its key; None: the key has no document that is read here. Raises DocumentBroken."""
+    """Decodes by key; None: no document of this release has that key. Raises DocumentBroken."""
     if key == keys.CLUSTER:
         return CLUSTER.decode(key, data)
     if key == keys.CONTROLLER:
@@ -229,7 +229,7 @@ def decode(key: str, data: bytes) -> Document | None:
 
 
 def _check_record(key: str, record: PartitionRecord) -> None:
-    """What a form cannot say: fields that contradict each other."""
+    """Checks that a form cannot express: fields that contradict each other."""
     nodes = [member.node for member in record.members]
     leader = record.leader
     if len(record.members) < record.members_min:

@@ -1,4 +1,4 @@
-"""The members elect themselves: when a leadership is vacant, who asks for it, and when.
+"""The members elect themselves: who stands for a vacant leadership, and when.
 
 A leadership is **vacant** when
 
@@ -56,7 +56,7 @@ _log = logging.getLogger("penstock.cluster")
 
 
 class Local(NamedTuple):
-    """The replica of a partition on this node."""
+    """This node's replica of a partition."""
 
     replica: int
     stopped: bool
@@ -66,7 +66,7 @@ class Local(NamedTuple):
 
 
 class SendReport(NamedTuple):
-    """To another node: what this one's replica has, where no member is intact."""
+    """Report the extent of this node's replica to another node, when no member is intact."""
 
     node: int
     name: PartitionName
@@ -131,23 +131,23 @@ class Elections:
             self._of_node.setdefault(record.leader.node, set()).add(name)
 
     def _forget(self, name: PartitionName) -> None:
-        """This node is no member. What its leader has said is remembered: it may become one."""
+        """This node is no member. The state of its leader is kept: it may become one."""
         for table in (self.vacancies, self._awaited, self._left, self._given_up_ns):
             table.pop(name, None)
 
     def in_force(self, name: PartitionName, epoch: int) -> None:
-        """Its leader has spoken, in this epoch."""
+        """The leader of this epoch has greeted."""
         self._in_force[name] = epoch
         if name in self._awaited and self._awaited[name][0] <= epoch:
             del self._awaited[name]
 
     @property
     def awaited(self) -> Set[PartitionName]:
-        """Their leaders have not spoken yet."""
+        """Replicas whose leaders have not greeted yet."""
         return self._awaited.keys()
 
     def leadership_ended(self, name: PartitionName, epoch: int) -> None:
-        """Its leader says that the leadership of this epoch is over."""
+        """The leader reports that its leadership of this epoch is over."""
         self._left[name] = max(epoch, self._left.get(name, 0))
         self.consider(name)
 
@@ -156,7 +156,7 @@ class Elections:
         self._given_up_ns[name] = self.now_ns
 
     def node_changed(self, node: int) -> None:
-        """Its link, its key or its incarnation."""
+        """The link, key or incarnation of a node has changed."""
         for name in tuple(self._of_node.get(node, ())):
             held = self.view.partitions.get(name)
             if held is None:
@@ -167,7 +167,7 @@ class Elections:
             self.consider(name)
 
     def absence_counts(self) -> None:
-        """From now on what is missing may be acted upon."""
+        """From now on absences may be acted upon."""
         for node in tuple(self._of_node):
             if node != self.own and node not in self.failure_detector.links:
                 self.node_changed(node)
@@ -180,7 +180,7 @@ class Elections:
     # --- what follows ---
 
     def consider(self, name: PartitionName) -> None:
-        """Is its leadership vacant, and this node a member?"""
+        """Stand for the leadership if it is vacant and this node is a member."""
         record = self._member_record(name)
         reason = self._vacancy(name, record) if record is not None else ""
         if record is None or not reason:
@@ -236,13 +236,13 @@ class Elections:
         return node in self.leavers or detector.is_missing(node, self.now_ns)
 
     def _is_first(self, name: PartitionName) -> bool:
-        """Its replicas are being made, which takes a node a while: else whoever is done first would
-        lead, and hand over to the preferred one seconds later."""
+        """Creating replicas takes a node a while: without this the quickest node would lead, and
+        hand over to the preferred one seconds later."""
         held = self.view.partitions[name]
         return held.document.leader is None and held.revision == held.created
 
     def _reached(self, record: PartitionRecord) -> int:
-        """How many members a commit of this node could count on."""
+        """The number of members that a commit of this node could count on."""
         links = self.failure_detector.links
         return sum(m.node == self.own or m.node in links for m in record.members)
 
@@ -331,7 +331,8 @@ class Elections:
     def _refusing(
         self, record: PartitionRecord
     ) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
-        """A node that is taken for dead by its refusals learns of it: its key goes."""
+        """A node that refused connections is taken for dead, and learns of it: its key is
+        removed."""
         leader = record.leader
         held = self.view.nodes.get(leader.node) if leader is not None else None
         if leader is None or held is None or held.document.incarnation != leader.incarnation:
@@ -342,7 +343,7 @@ class Elections:
         return (Delete(key),), (CreatedIs(key, held.created),)
 
     def _settled(self, name: PartitionName, vacancy: Vacancy, settled: Settled) -> None:
-        """What was done comes through the view. What was not is looked at again."""
+        """A done change arrives through the view. Anything else is considered again."""
         if settled.outcome is Outcome.DONE:
             return
         vacancy.proposed = False
@@ -354,7 +355,7 @@ class Elections:
 
 
 def _by_preference(record: PartitionRecord) -> list[int]:
-    """The nodes of the members: those that are wanted first, in their order."""
+    """The nodes of the members, the preferred ones first, in their order."""
     nodes = [member.node for member in record.members]
     wanted = [node for node in record.wanted if node in nodes]
     return wanted + [node for node in nodes if node not in wanted]

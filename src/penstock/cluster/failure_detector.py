@@ -91,16 +91,16 @@ class FailureDetector:
             self._keyless_ns[node] = mono_ns
 
     def followed(self, mono_ns: int) -> None:
-        """The view is current, and the own key is there."""
+        """The view is current, and this node's key exists."""
         if self._followed_since_ns is None:
             self._followed_since_ns = mono_ns
 
     def away(self) -> None:
-        """The coordinator is not followed, or the own lease was lost."""
+        """The coordinator is not followed, or this node's lease was lost."""
         self._followed_since_ns = None
 
     def refused(self, witness: int, node: int, incarnation: int, mono_ns: int) -> None:
-        """The node's address, known from a link to that life, refused a connection."""
+        """The address of that incarnation, known from a link, refused a connection."""
         seen = self._witnesses.setdefault((node, incarnation), {})
         seen[witness] = mono_ns
         fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
@@ -120,7 +120,7 @@ class FailureDetector:
         return mono_ns - since_ns >= self.wait_ns
 
     def why_gone(self, node: int, incarnation: int, mono_ns: int) -> str:
-        """Why this incarnation is over; empty: it is not known to be."""
+        """Why this incarnation is over; empty: it may be alive."""
         held = self.view.nodes.get(node)
         if held is not None and held.document.incarnation != incarnation:
             return f"node {node} has started again"
@@ -144,7 +144,7 @@ class FailureDetector:
         return self.refused_lives.get(node) == incarnation
 
     def is_missing(self, node: int, mono_ns: int) -> bool:
-        """No life of this node is known."""
+        """No incarnation of this node is known."""
         if node == self.own or node in self.links:
             return False
         return node not in self.view.nodes and self.may_act(mono_ns)
@@ -154,7 +154,8 @@ _NONE: frozenset[PartitionName] = frozenset()
 
 
 class CorruptReplicas:
-    """Which replicas should not lead, as their nodes say, and which of the others should."""
+    """Which replicas should not lead because they are corrupt, as their nodes report, and which
+    should replace them."""
 
     def __init__(self, own: int) -> None:
         self.own = own
@@ -179,13 +180,13 @@ class CorruptReplicas:
     def should_wait(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> bool:
-        """This node is a member of `name`, and another one that is intact might ask."""
+        """This node is a member of `name`, and an intact member may stand."""
         return name in self.corrupt and bool(self._intact(name, record, reached))
 
     def successor(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> int | None:
-        """The member that should lead in the place of this node; by preference."""
+        """The member that should lead instead of this node; by preference."""
         if name not in self.corrupt:
             return None
         intact = self._intact(name, record, reached)

@@ -1,4 +1,4 @@
-"""Documents as JSON: what a form says about each field, read and written by the same rules.
+"""Documents as JSON: each field's rules, used for reading and for writing.
 
 A document is an object with its form's version, `v`, and exactly the fields of the form. A field
 that is not known is refused, not skipped: whoever puts a document back would lose it. A cluster
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class Unfit(Exception):
-    """A value breaks a rule. It becomes a DocumentBroken that also names the field and the key."""
+    """A value breaks a rule. It becomes a DocumentBroken that also names field and key."""
 
     def __init__(self, value: object, rule: str) -> None:
         super().__init__(rule)
@@ -27,7 +27,7 @@ class Unfit(Exception):
 
 
 class FieldKind(NamedTuple):
-    """How a field's value stands in JSON."""
+    """The form of a field's value in JSON."""
 
     read: Callable[[Any], Any]  # raises Unfit
     write: Callable[[Any], Any]
@@ -69,7 +69,7 @@ class Form(NamedTuple, Generic[_T]):
 
 
 def form_of(make: type[_T]) -> Form[_T]:
-    """By the types of its fields, `Annotated` with their kinds."""
+    """Derived from the types of the fields, `Annotated` with their kinds."""
     hints = get_type_hints(make, include_extras=True)
     return Form(
         make, 1, tuple(Field(name, hint.__metadata__[0], name) for name, hint in hints.items())
@@ -126,7 +126,7 @@ def integer(least: int, most: int) -> FieldKind:
 
 
 def hexadecimal(digits: int) -> FieldKind:
-    """Random numbers stand as text: many readers of JSON keep 53 bits of a number."""
+    """Random numbers are text: many readers of JSON keep only 53 bits of a number."""
     is_hex = re.compile(f"[0-9a-f]{{{digits}}}").fullmatch
 
     def read(value: Any) -> int:
@@ -154,7 +154,7 @@ def one_of(*choices: str) -> FieldKind:
 
 
 def list_of(kind: FieldKind, count_max: int) -> FieldKind:
-    """A tuple in the program."""
+    """A list; a tuple in the program."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list or len(value) > count_max:
@@ -172,7 +172,7 @@ def optional(kind: FieldKind) -> FieldKind:
 
 
 def parts(make: Callable[..., Any], **kinds: FieldKind) -> FieldKind:
-    """An object within the document."""
+    """An object inside the document."""
 
     def read(value: Any) -> Any:
         if type(value) is not dict or value.keys() != kinds.keys():

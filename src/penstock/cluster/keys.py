@@ -89,7 +89,7 @@ def move(topic_name: str, number: int) -> str:
 
 
 def node_of(key: str) -> int:
-    """Of `nodes/<id>` and `members/<id>`. Raises ValueError."""
+    """The node in `nodes/<id>` or `members/<id>`. Raises ValueError."""
     return _number(key, key.rpartition("/")[2])
 
 
@@ -102,7 +102,7 @@ def partition_of(key: str) -> PartitionName:
 
 
 def name_of(key: str) -> str:
-    """Of the keys that end with the name of one thing. Raises ValueError."""
+    """The name at the end of a key. Raises ValueError."""
     name = key.partition("/")[2]
     if not name or "/" in name:
         raise ValueError(f"{key}: a name follows the prefix, without a slash")
@@ -118,7 +118,7 @@ def channel_of(key: str) -> ChannelName:
 
 
 def _number(key: str, text: str) -> int:
-    """One spelling for each number: a second key for one thing would be a second truth."""
+    """One spelling for each number: a second key for one object would be a second truth."""
     if not (text.isascii() and text.isdigit() and str(int(text)) == text):
         raise ValueError(f"{key}: {text!r} is no number as it is written in keys")
     return int(text)

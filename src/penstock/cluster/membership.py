@@ -1,4 +1,4 @@
-"""The in-sync sets that this node leads: who is dropped, who comes back, when it resigns.
+"""The in-sync sets of the partitions that this node leads: drops, readmissions, resignations.
 
 | a member | is dropped, if the set's minimum allows |
 |---|---|
@@ -61,7 +61,7 @@ class Members:
         moved: set[PartitionName],
         timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        """`moved`: shared, the partitions whose machines want something done."""
+        """`moved`: the shared set of partitions whose machines want something done."""
         self.machines: dict[PartitionName, PartitionLeader] = {}
         self.timeout_ns = timeout_ns
         self.readmission = Readmission()
@@ -96,7 +96,7 @@ class Members:
         self._busy_ns[name] = mono_ns
 
     def waited(self, names: Iterable[PartitionName]) -> None:
-        """The appends of these are in flight since the last tick, or longer."""
+        """The appends of these partitions have been in flight since the last tick, or longer."""
         slow = set[int]()
         for machine in [self.machines[name] for name in names]:
             late, count = machine.late_members(), len(machine.record.members)
@@ -107,12 +107,12 @@ class Members:
         self.slowness.looked(slow)
 
     def take_slow_here(self) -> bool:
-        """Do commits wait for this node's own disk? Asked once."""
+        """Do commits wait for this node's own disk? The answer resets it."""
         is_slow, self._is_slow_here = self._is_slow_here, False
         return is_slow
 
     def committed(self, name: PartitionName) -> None:
-        """All of it."""
+        """All appends are committed."""
         self._busy_ns.pop(name, None)
         self._resigned.pop(name, None)
 
@@ -134,21 +134,22 @@ class Members:
 
     @property
     def unlinked_nodes(self) -> list[int]:
-        """Members that cannot be heard, and were not left out yet."""
+        """Members without a link that were not dropped yet."""
         return list(self._unlinked_ns)
 
     def gone(self, node: int, mono_ns: int) -> None:
-        """Its process has ended."""
+        """The process of the node has ended."""
         self._drop_from_all(node, mono_ns)
 
     def leaving(self, node: int, mono_ns: int) -> None:
-        """It is about to stop: no fault of its own, so it counts again as soon as it is back."""
+        """The node is about to stop, through no fault of its own: it counts again as soon as it is
+        back."""
         self._leavers.add(node)
         self.readmission.leaving(node)
         self._drop_from_all(node, mono_ns)
 
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
-        """The replica there says that it has failed: it is not to blame for being slow."""
+        """The replica on that node reports a failure: it is not to blame for being slow."""
         machine = self.machines[name]
         if machine.record.member_on(node) is not None and not machine.is_changing:
             self._drop(name, (node,), mono_ns)
@@ -156,7 +157,7 @@ class Members:
     # --- what follows ---
 
     def tick(self, mono_ns: int) -> None:
-        """Some ten times a second, after what has come was read."""
+        """Call about ten times a second, after the input was read."""
         self._excuse(mono_ns)
         for node in self._leavers:  # again: the records of some were just changing
             self._drop_from_all(node, mono_ns)
@@ -215,7 +216,7 @@ class Members:
             self._resign(name, "nothing could be committed")
 
     def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
-        """As many as the minimum allows. True: it was proposed."""
+        """Drops as many as the minimum allows. True: it was proposed."""
         machine = self.machines[name]
         record = machine.record
         members = [node for node in nodes if record.member_on(node) is not None]
@@ -241,14 +242,14 @@ class _Past:
 
 
 class Readmission:
-    """By node, for all partitions that this node leads."""
+    """Readmission to in-sync sets, by node, for all partitions that this node leads."""
 
     def __init__(self) -> None:
         self.held_off: set[int] = set()  # shared with each `PartitionLeader`
         self._past: dict[int, _Past] = {}
 
     def dropped(self, node: int, is_linked: bool, mono_ns: int) -> None:
-        """From one partition. Those that it is dropped from while it has no link are one drop."""
+        """Dropped from one partition. All drops of a node without a link count as one."""
         past = self._past.setdefault(node, _Past())
         if past.is_away and not is_linked:
             return
@@ -265,13 +266,13 @@ class Readmission:
         past.steady_since_ns = mono_ns if is_linked else None
 
     def leaving(self, node: int) -> None:
-        """It is not fed until it is linked again, and then at once."""
+        """The node is fed again once it has a link, and then at once."""
         if node not in self.held_off:
             self.held_off.add(node)
             self._past.setdefault(node, _Past()).leave()
 
     def need(self) -> None:
-        """Nothing can be committed without a newcomer: whoever is linked counts at once."""
+        """Nothing can be committed without a new member: every linked node is admitted at once."""
         for node in self.held_off:
             self._past[node].hold_ns = 0
 
@@ -286,7 +287,7 @@ class Readmission:
             past.steady_since_ns = None
 
     def admitted(self, mono_ns: int) -> list[int]:
-        """Nodes that are held off no longer."""
+        """Nodes whose pause is over."""
         steady = [node for node in self.held_off if self._is_steady(node, mono_ns)]
         self.held_off.difference_update(steady)
         return sorted(steady)

@@ -1,4 +1,4 @@
-"""What participants say to each other, as bytes: the content of a `Note` frame.
+"""Messages between participants, as bytes: the content of a `Note` frame.
 
 A message is a MessagePack array: its tag, then its fields. Unknown tags, other types and more or
 fewer fields are refused, and then the link ends: both sides have agreed on what they speak.
@@ -115,7 +115,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(node: int, data: bytes) -> Message:
-    """Of that node. Raises FrameBroken."""
+    """A message from that node. Raises FrameBroken."""
     try:
         tag, *fields = _decode(data) or [None]
         kind = _BY_TAG.get(tag) if type(tag) is int else None

@@ -1,4 +1,4 @@
-"""Topics and channels as the metadata has them, and as the broker of a node wants them.
+"""Topics and channels of the metadata, in the form that the broker of a node takes.
 
 | the metadata's document | the broker's |
 |---|---|
@@ -74,12 +74,12 @@ def channel_entry(name: str, channel: Channel) -> ChannelEntry:
 
 
 def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Settings:
-    """For a document."""
+    """In the form of a document."""
     return tuple(sorted({**msgspec.to_builtins(settings), **more}.items()))
 
 
 def topic_document(file: TopicFile, replicas: int) -> Topic:
-    """Of a topic as its replicas have it on disk."""
+    """The document of a topic, from the files of its replicas."""
     more = {CREATED: file.created_ns} | ({EXTENDED: True} if file.extended is True else {})
     settings = as_settings(file.settings, **more)
     spread = file.hash_partitions or file.partitions
@@ -99,7 +99,8 @@ def channel_document(entry: ChannelEntry, identity: int) -> Channel:
 
 
 def changed_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """By name; None: not set. Others stay as they are, also those of a newer release."""
+    """Changes by name; None removes a setting. Others stay unchanged, also those of a newer
+    release."""
     found = {**dict(settings), **msgspec.to_builtins(dict(changes))}
     return tuple(sorted((name, value) for name, value in found.items() if value is not None))
 

@@ -48,7 +48,7 @@ class PartitionMove(NamedTuple):
 
     @property
     def wide(self) -> tuple[int, ...]:
-        """All of both. The targets come first: one of them is to lead."""
+        """All nodes of both. The targets come first: one of them is to lead."""
         return self.target + tuple(node for node in self.origin if node not in self.target)
 
 
@@ -64,7 +64,7 @@ class MoveState(Enum):
 
 
 def lacking(move: PartitionMove, record: PartitionRecord) -> tuple[int, ...]:
-    """Targets that have to be copied, or to catch up."""
+    """Targets that need a copy, or have to catch up."""
     return tuple(node for node in move.target if record.member_on(node) is None)
 
 
@@ -82,7 +82,7 @@ def state_of(move: PartitionMove, record: PartitionRecord) -> MoveState:
 def next_record(
     move: PartitionMove, record: PartitionRecord, may_begin: bool
 ) -> PartitionRecord | None:
-    """What the controller proposes; None: nothing, for now. `may_begin`: a copy may."""
+    """The controller's next proposal; None: nothing for now. `may_begin`: may a copy begin?"""
     state = state_of(move, record)
     if state is MoveState.WAITING:
         proposed = _widened(move, record) if may_begin else record
@@ -98,7 +98,7 @@ def _widened(move: PartitionMove, record: PartitionRecord) -> PartitionRecord:
 
 
 def _has_others(move: PartitionMove, record: PartitionRecord) -> bool:
-    """Where all others have been released, a target that falls out is fed as any member is."""
+    """Once all others are released, a target that drops out is fed like any member."""
     return any(member.node not in move.target for member in record.members)
 
 
@@ -106,7 +106,7 @@ def _has_others(move: PartitionMove, record: PartitionRecord) -> bool:
 
 
 class Copy(NamedTuple):
-    """A replica that is to be copied, or to catch up."""
+    """A replica that needs a copy, or has to catch up."""
 
     partition: PartitionName
     source: int  # the node of the leader, which feeds it
@@ -116,8 +116,8 @@ class Copy(NamedTuple):
 
 
 def may_begin(waiting: Iterable[Copy], running: Collection[Copy]) -> list[Copy]:
-    """Those that begin now: what is closest to its minimum first, repairs before moves. After an
-    outage of an hour, a few thousand want to."""
+    """The copies that begin now: partitions closest to their minimum first, repairs before moves.
+    After an outage of an hour there are a few thousand candidates."""
     received = Counter(copy.target for copy in running)
     sent = Counter(copy.source for copy in running)
     chosen = []

@@ -1,5 +1,4 @@
-"""A broker that has joined a cluster: what the metadata says becomes replicas, channels and roles
-(`reconciler`), what the leaderships here want goes to the coordinator.
+"""A broker in a cluster: the metadata becomes replicas, channels and roles on this node.
 
 What clients make, change and delete here goes to the coordinator first (`client_changes`). Leaders
 are asked where a channel starts (`channel_creation`).
@@ -142,11 +141,11 @@ class ClusterNode:
     # --- what clients change ---
 
     def _is_true(self, topic: str) -> bool:
-        """Nothing is left to do here of what the view shows of it."""
+        """This node has applied everything that the view shows of the topic."""
         return topic not in self.reconciler.due
 
     def _has_channel(self, name: ChannelName, number: int) -> bool:
-        """Where no partition of its topic is, there is nothing to have."""
+        """A node without a partition of the topic has nothing to apply."""
         topic = self.broker.topics.get(name.topic)
         if topic is None and self._is_true(name.topic):
             held = self.participant.view.channels.get(name)
@@ -209,7 +208,7 @@ class ClusterNode:
         self.turn()
 
     def refused(self, node: int, incarnation: int) -> None:
-        """A connection of this node to that life of another one."""
+        """A connection of this node to that incarnation of another node was refused."""
         self.participant.refused(node, incarnation)
         self._send_all()
 
@@ -224,7 +223,7 @@ class ClusterNode:
             self._unmet[self.reconciler.names[target]] = None  # it was greeted anew
 
     def _note_hello(self, target: Target, hello: Hello) -> None:
-        """Its leader speaks, whether the replica here can follow yet or waits for its disk."""
+        """The leader has greeted, whether the replica can follow yet or waits for its disk."""
         name = self.reconciler.names.get(target)
         held = self.participant.view.partitions.get(name) if name is not None else None
         if name is not None and (held is None or hello.epoch >= held.document.epoch):
@@ -255,7 +254,7 @@ class ClusterNode:
     # --- time ---
 
     def tick(self, mono_ns: int) -> bool:
-        """Some ten times a second. False: nothing has come of it."""
+        """Call about ten times a second. False: nothing happened."""
         self._now_ns = mono_ns
         has_news = self.participant.view.is_pending or bool(self.reconciler.due)
         self.participant.wall_ns = self.replica_host.wall_ns()
@@ -282,11 +281,11 @@ class ClusterNode:
 
     @property
     def is_due(self) -> bool:
-        """Something has come since the last turn that is no publish, or a client waits."""
+        """Anything but publishes has arrived since the last turn, or a client waits."""
         return self._is_due or self.replica_host.is_due or any(self._waits)
 
     def turn(self) -> None:
-        """At the end of a turn of the node in which it is due; each tick ends with one."""
+        """Runs at the end of a turn of the node if due; each tick ends with one."""
         self._is_due = False
         if any(self._waits):
             self._hurry()
@@ -296,8 +295,8 @@ class ClusterNode:
         self._send_all()
 
     def _hurry(self) -> None:
-        """A client waits for a topic or channel: what has come of the metadata is looked at before
-        the next tick. Conclusions are left to that."""
+        """A client waits for a topic or channel: changes of the metadata are applied before the
+        next tick. Conclusions are left to the tick."""
         self.participant.look(self._now_ns)
         self._note_revision()
         self.reconciler.look(self._now_ns)
@@ -305,7 +304,7 @@ class ClusterNode:
         self._attempts.tick(self._now_ns)
 
     def _note_revision(self) -> None:
-        """Before anything is done that follows from it."""
+        """Call before acting on the revision."""
         view, ledger = self.participant.view, self.replica_host.replication.epoch_ledger
         ledger.note_revision(view.revision_seen, view.restorations)
 
@@ -363,7 +362,7 @@ class ClusterNode:
                 proposals.leadership_ended(name)
 
     def _note_commits(self) -> None:
-        """A leadership that commits nothing while an append waits is noticed by time."""
+        """Detects, by time, a leadership that commits nothing while an append waits."""
         members, waiting = self.participant.proposals.members, []
         busy = self._uncommitted()
         for name in self._busy:
@@ -378,8 +377,8 @@ class ClusterNode:
         members.waited(waiting)
 
     def _uncommitted(self) -> dict[PartitionName, int]:
-        """Leaderships with an append in flight, and how far those have committed. Appends are
-        written to topics that housekeeping looks at until all of them is committed."""
+        """Leaderships with an append in flight, with their committed ends. Housekeeping visits
+        topics with appends until all of them are committed."""
         machines = self.participant.proposals.machines
         found = {name: machines[name] for name in self._busy}
         for topic in self.broker.context.touched:
@@ -395,7 +394,7 @@ class ClusterNode:
 
     def _greet_again(self) -> None:
         """A node that was greeted before it had the replica has dropped the greeting. Nodes that
-        are to have none are left alone: in a large cluster those are most."""
+        should have no replica are left alone: in a large cluster those are most."""
         if self._now_ns < self._greet_due_ns:
             return
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
@@ -420,7 +419,7 @@ class ClusterNode:
 
 
 def _silent_nodes(machine: PartitionLeader) -> list[int]:
-    """Nodes that are to have a replica, and have not answered the greeting of this session."""
+    """Nodes that should have a replica and have not answered the greeting of this session."""
     record, peers = machine.record, machine.peers
     nodes = {*record.wanted, *(member.node for member in record.members)} & peers.keys()
     return [node for node in nodes if not peers[node].replica]

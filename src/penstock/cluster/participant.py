@@ -1,4 +1,4 @@
-"""A node's part in the cluster: the machines of one process, and the order of what a turn does.
+"""A node's part in the cluster: the machines of one process, and the order of the steps of a turn.
 
 | first | because |
 |---|---|
@@ -51,24 +51,24 @@ class Refused(NamedTuple):
 
 
 class Corrupt(NamedTuple):
-    """All replicas of the sender whose logs are corrupt, or that cannot be written or read."""
+    """All replicas of the sender whose logs are corrupt, unreadable or unwritable."""
 
     names: tuple[PartitionName, ...]
     failed: tuple[PartitionName, ...]  # the latter: they acknowledge nothing
 
 
 class Leaving(NamedTuple):
-    """The sender is about to stop, in order: it hands over, and wants to be waited for no more."""
+    """The sender stops in order: it hands over, and commits should not wait for it."""
 
 
 class Renewed(NamedTuple):
-    """To a leader: this node has a replica of its partition only now, to be greeted."""
+    """To a leader: this node has a replica of its partition only now, and waits for a greeting."""
 
     name: PartitionName
 
 
 class StartRequest(NamedTuple):
-    """To the leader of a partition: say when the set has where this channel starts."""
+    """To the leader of a partition: answer once the in-sync set has the start of this channel."""
 
     name: PartitionName
     identity: int  # of the topic
@@ -76,7 +76,7 @@ class StartRequest(NamedTuple):
 
 
 class StartHeld(NamedTuple):
-    """The answer."""
+    """The answer to a StartRequest."""
 
     name: PartitionName
     identity: int
@@ -111,7 +111,7 @@ class Participant:
         noticed: Callable[[ViewChange], None] | None = None,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        """`assign` is given the records that change, `noticed` all that changes in the view."""
+        """`assign` receives the records that change, `noticed` all changes of the view."""
         self.own = own
         self.view = View(remembered, records)
         self.watching = Watching(coordinator, self.view)
@@ -152,8 +152,8 @@ class Participant:
 
     @property
     def clock_ahead_ns(self) -> int:
-        """How far this node's clock is ahead of most of the others, or behind: then it is negative.
-        Where they do not agree on which, it is 0: one of them is wrong, and says so itself."""
+        """How far this node's clock is ahead of most others; negative: behind. 0 when the others
+        disagree: one of them is wrong, and reports that itself."""
         ahead = sorted(-offset_ns for offset_ns in self._clocks_ns.values())
         middles = ahead[(len(ahead) - 1) // 2 : len(ahead) // 2 + 1]
         if not middles or middles[0] <= 0 <= middles[-1]:
@@ -161,7 +161,7 @@ class Participant:
         return min(middles, key=abs)
 
     def refused(self, node: int, incarnation: int) -> None:
-        """This node's own attempt to connect."""
+        """An attempt of this node to connect was refused."""
         self.proposals.refused(self.own, node, incarnation)
         self.out.extend((other, Refused(node, incarnation)) for other in self.links)
 
@@ -211,8 +211,8 @@ class Participant:
         self.conclude(mono_ns)
 
     def look(self, mono_ns: int) -> None:
-        """A slice of what the coordinator has said. The shell may make true what it shows before
-        conclusions are drawn: a partition that is new has a replica then, which may be elected."""
+        """Apply a slice of the changes from the coordinator. The shell may carry them out before
+        conclusions are drawn: a new partition has a replica then, which may be elected."""
         self.watching.tick(mono_ns)
         changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
         self.proposals.changed(changes)
@@ -246,7 +246,7 @@ class Participant:
     # --- authority from the coordinator ---
 
     def _read_revision(self, mono_ns: int) -> None:
-        """A leadership without other members knows by this alone that it is in force."""
+        """A leadership without other members learns only this way that it is in force."""
         if self._read_sent_ns is None and self.proposals.machines:
             self._read_sent_ns = mono_ns
             self._coordinator.read(keys.CLUSTER, self._was_read)
@@ -257,7 +257,7 @@ class Participant:
             self._answered = sent_ns, answer.revision
 
     def _confirm(self) -> None:
-        """The view has come to where the coordinator was: no other record was in force then."""
+        """The view has reached the coordinator's revision: no other record was in force then."""
         if self._answered is None:
             return
         sent_ns, revision = self._answered
@@ -266,7 +266,7 @@ class Participant:
             self.proposals.evidence.confirmed(sent_ns)
 
     def flush(self) -> None:
-        """What the leaderships propose goes to the coordinator, their reports to `out`."""
+        """Proposals of the leaderships go to the coordinator, their reports to `out`."""
         self.proposals.flush()
         self.out.extend((effect.node, effect) for effect in self.proposals.take_effects())
 

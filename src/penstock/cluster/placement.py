@@ -1,4 +1,4 @@
-"""Where the replicas of partitions should be: a plan, as values, without carrying anything out.
+"""The placement of replicas: a plan made of values, without carrying anything out.
 
 A plan names, for each partition that should change, the nodes that should have a replica, in order
 of preference; the first is the one that should lead. What is wanted, in falling order:
@@ -33,7 +33,7 @@ from penstock.errors import ConfigError
 
 
 class NodeStanding(IntEnum):
-    """In the order in which replicas that are too many leave."""
+    """In the order in which superfluous replicas are removed."""
 
     LOST = 1  # as draining, and nothing can be read from it
     DRAINING = 2  # for good: its replicas move away
@@ -42,7 +42,7 @@ class NodeStanding(IntEnum):
 
 
 class PlacementNode(NamedTuple):
-    """A node, as far as placement goes."""
+    """A node, as far as placement needs it."""
 
     number: int
     zone: str = ""
@@ -63,7 +63,7 @@ class PlacementNode(NamedTuple):
 
 
 class PlacementPartition(NamedTuple):
-    """A partition: what there is, and what its topic asks for."""
+    """A partition: its replicas, and the number that its topic wants."""
 
     partition: PartitionName
     replicas: int  # asked for
@@ -78,8 +78,8 @@ class PlacementPartition(NamedTuple):
 def plan(
     nodes: Iterable[PlacementNode], partitions: Iterable[PlacementPartition]
 ) -> dict[PartitionName, tuple[int, ...]]:
-    """The nodes of those that should change. Raises ConfigError for a partition that wants a node
-    twice, or less than one replica."""
+    """The new nodes of partitions that should change. Raises ConfigError for a partition that names
+    a node twice or wants less than one replica."""
     drawing = _Drawing(sorted(nodes), sorted(partitions))
     drawing.repair()
     drawing.spread_zones()
@@ -133,8 +133,8 @@ class _Drawing:
                     self.is_in_peace = False
 
     def _most_superfluous(self, partition: PartitionName) -> int:
-        """Lost before drained before intact, of the fullest zone, on the fullest node; the one that
-        is preferred most goes last of these."""
+        """Lost before drained before intact, of the fullest zone, on the fullest node; the most
+        preferred last among equals."""
         nodes = self.layout.nodes_of(partition)
 
         def value(node: int) -> tuple[int, int, int, int]:
@@ -146,7 +146,7 @@ class _Drawing:
     # --- zones ---
 
     def spread_zones(self) -> None:
-        """A replica goes from a zone to another one that has at least two fewer."""
+        """Move a replica to a zone that has at least two fewer."""
         for held in self.partitions:
             while True:
                 step = self._zone_step(held.partition)
@@ -177,7 +177,8 @@ class _Drawing:
     # --- balance ---
 
     def balance(self) -> None:
-        """From the fullest to the emptiest; then from others, where zones forbid that."""
+        """Move replicas from the fullest node to the emptiest; then from others, where zones forbid
+        that."""
         count, slack = self.layout.count_on, _slack(self.layout.count_on, self.takers)
         for _ in range(limits.PLACEMENT_STEPS_MAX):
             rising = sorted(self.takers, key=lambda node: (count(node), node))
@@ -188,7 +189,7 @@ class _Drawing:
             self.layout.replace(*step)
 
     def _to_move(self, source: int, target: int) -> PartitionName | None:
-        """Rather one that only follows there: its leader need not change."""
+        """Prefer a replica that only follows: then the leader need not change."""
         for is_led in (False, True):
             for partition in self.layout.partitions_of(source):
                 if (self.layout.leader_of(partition) == source) is is_led and (
@@ -235,7 +236,7 @@ class _Drawing:
 
 
 def _slack(count: Callable[[int], int], nodes: Collection[int]) -> float:
-    """By how much two nodes may differ; one more or less is nothing that a step could even out."""
+    """The tolerated difference between two nodes; a difference of one cannot be evened out."""
     mean = sum(map(count, nodes)) / max(len(nodes), 1)
     return max(limits.PLACEMENT_TOLERANCE * mean, 1)
 
@@ -247,7 +248,7 @@ def _first_step(
     slack: float,
     choose: Callable[[int, int], PartitionName | None],
 ) -> tuple[PartitionName, int, int] | None:
-    """What goes from which node to which of the emptier ones."""
+    """The first move from a node to one of the emptier ones."""
     for source in sources:
         for target in rising:
             if count(source) - count(target) <= slack:
@@ -267,7 +268,7 @@ def _check(held: PlacementPartition) -> None:
 
 
 class ReplicaLayout:
-    """Which node has which replica, while placement tries its moves. It knows no preferences."""
+    """Which node has which replica, while placement tries moves. It ignores preferences."""
 
     def __init__(
         self, zones: Mapping[int, str], nodes: Mapping[PartitionName, tuple[int, ...]]
@@ -298,7 +299,7 @@ class ReplicaLayout:
         return self._led[node]
 
     def in_zone(self, partition: PartitionName, node: int, without: int | None = None) -> int:
-        """Replicas in that node's zone."""
+        """The number of replicas in that node's zone."""
         zone = self._zones[node]
         held = self._nodes[partition]
         return sum(self._zones[one] == zone for one in held if one != without)
@@ -306,7 +307,7 @@ class ReplicaLayout:
     def best(
         self, partition: PartitionName, nodes: Sequence[int], without: int | None = None
     ) -> int | None:
-        """Where one more replica would be best: in the emptiest zone, on the emptiest node."""
+        """The best node for one more replica: in the emptiest zone, the emptiest node."""
         held = self._nodes[partition]
         free = [node for node in nodes if node not in held]
         if not free:
@@ -314,7 +315,7 @@ class ReplicaLayout:
         return min(free, key=lambda n: (self.in_zone(partition, n, without), self.count_on(n), n))
 
     def may_replace(self, partition: PartitionName, source: int, target: int) -> bool:
-        """The zones stay as evenly filled as they are."""
+        """True if the zones stay as evenly filled as they are."""
         if target in self._nodes[partition]:
             return False
         there = self.in_zone(partition, target, without=source)
@@ -329,7 +330,7 @@ class ReplicaLayout:
         self._put(partition, tuple(one for one in self._nodes[partition] if one != node))
 
     def replace(self, partition: PartitionName, source: int, target: int) -> None:
-        """At the same position of the order."""
+        """Replace at the same position of the order."""
         nodes = self._nodes[partition]
         self._put(partition, tuple(target if one == source else one for one in nodes))
 

@@ -1,4 +1,4 @@
-"""What a node proposes for the partitions that it leads or could lead.
+"""The proposals of a node for the partitions that it leads or could lead.
 
 The shell reports what it sees: changes of the view, links, heartbeats, leaderships that begin and
 end. `tick` draws the conclusions, some ten times a second, and `flush` sends what was proposed in
@@ -66,7 +66,7 @@ from penstock.replication.record import PartitionRecord, resigned, successor, su
 
 
 class _Refused(NamedTuple):
-    """A proposal that was not sent. Its author learns of it later, and may try again then."""
+    """A proposal that was not sent. Its author is told later, and may retry then."""
 
     due_ns: int
     name: PartitionName
@@ -127,7 +127,7 @@ class Proposals:
     # --- what the shell sees ---
 
     def changed(self, changes: Iterable[ViewChange]) -> None:
-        """The view has taken these in."""
+        """The view has applied these changes."""
         for key, before, after in changes:
             if key.startswith(keys.PARTITIONS):
                 self._record_changed(keys.partition_of(key), after)
@@ -155,7 +155,7 @@ class Proposals:
         )
 
     def followed(self) -> None:
-        """The view is current, and the node's key is there."""
+        """The view is current, and this node's key exists."""
         self.failure_detector.followed(self.now_ns)
 
     def away(self) -> None:
@@ -179,7 +179,7 @@ class Proposals:
         self.elections.node_changed(node)
 
     def leaving(self, node: int) -> None:
-        """It is about to stop: no commit waits for it, and no leadership goes there."""
+        """The node is about to stop: commits do not wait for it, and it gets no leadership."""
         self.elections.leavers.add(node)
         self.preferred_leaders.unlinked(node)
         self.members.leaving(node, self.now_ns)
@@ -194,7 +194,7 @@ class Proposals:
         self.preferred_leaders.record_changed(name, machine.record)
 
     def leadership_ended(self, name: PartitionName) -> None:
-        """The machine has left. If the record still names this node, it is to be corrected."""
+        """The machine has left. If the record still names this node, it has to be corrected."""
         self.members.leadership_ended(name)
         self.preferred_leaders.forget(name)
         held = self.view.partitions.get(name)
@@ -204,7 +204,7 @@ class Proposals:
     # --- what the machines want ---
 
     def propose(self, name: PartitionName, machine: PartitionLeader, wanted: Propose) -> None:
-        """The effect of a machine. Its answer comes by `outcome`, never from within this call."""
+        """The effect of a machine. The answer arrives by `outcome`, never within this call."""
         key = keys.partition(*name)
         compares = self._compares(key, wanted)
         if compares is None or self.view.refusal(name):
@@ -232,7 +232,7 @@ class Proposals:
         self.moved.add(name)
 
     def read(self, name: PartitionName) -> None:
-        """The effect of a machine: the record as the coordinator has it now."""
+        """The effect of a machine: read the record from the coordinator."""
         self._reads[name] = self.now_ns
 
     def _read(self, name: PartitionName) -> None:
@@ -265,7 +265,7 @@ class Proposals:
         self.moved.add(name)
 
     def hand_over(self, name: PartitionName, node: int) -> bool:
-        """To a member whose process lives, or not, if that takes longer than
+        """Hand over to a member whose process lives, unless that takes longer than
         LEADERSHIP_TAKEN_NS."""
         held, machine = self.view.nodes.get(node), self.machines.get(name)
         if (
@@ -327,14 +327,14 @@ class Proposals:
                 self.elections.node_changed(node)
 
     def _is_gone(self, node: int) -> bool:
-        """Its process has ended, for certain: no commit need wait for it."""
+        """The process has certainly ended: no commit need wait for it."""
         detector, held = self.failure_detector, self.view.nodes.get(node)
         if held is None:  # who was elected in its place may have removed the key
             return detector.may_act(self.now_ns) or node in detector.refused_lives
         return bool(detector.why_gone(node, held.document.incarnation, self.now_ns))
 
     def _give_way(self) -> None:
-        """Leaderships whose log is corrupt here go to intact members."""
+        """Leaderships whose log is corrupt go to intact members."""
         for name in (self.corrupt_replicas.corrupt & self.machines.keys()) - self.handing.keys():
             successor = self.corrupt_replicas.successor(
                 name, self.machines[name].record, self.failure_detector.links
@@ -343,7 +343,7 @@ class Proposals:
                 self.hand_over(name, successor)
 
     def _leave_restored(self) -> None:
-        """Revisions have begun again: what a leadership has proposed cannot be settled any more."""
+        """Revisions have restarted: proposals of a leadership can no longer be settled."""
         if self.view.restorations != self._restorations:
             self._restorations = self.view.restorations
             self.moved.update(self.machines)
@@ -351,7 +351,7 @@ class Proposals:
                 machine.leave("the metadata was restored")
 
     def _correct(self, name: PartitionName) -> None:
-        """A leadership has ended here, and the record does not know it."""
+        """A leadership of this node has ended, and the record still names it."""
         held = self.view.partitions.get(name)
         if held is None or name in self.machines or self.view.refusal(name):
             return
@@ -364,7 +364,7 @@ class Proposals:
         self.batches.flush()
 
     def take_effects(self) -> list[Any]:
-        """What is to be sent to other nodes."""
+        """Messages for other nodes."""
         effects, self.elections.out = self.elections.out, []
         return effects
 
@@ -397,7 +397,7 @@ class PreferredLeaders:
             self.forget(name)
 
     def forget(self, name: PartitionName) -> None:
-        """It wants nothing, or this node does not lead it."""
+        """The partition wants nothing, or this node does not lead it."""
         self.open.discard(name)
         self._tried_ns.pop(name, None)
 
@@ -427,7 +427,7 @@ class PreferredLeaders:
         return self._hand_over(name, node)
 
     def _is_present(self, record: PartitionRecord, node: int) -> bool:
-        """It is registered, and its entry is of the present generation: it is no suspect."""
+        """The node is registered, and its entry has the present generation: it is no suspect."""
         entry, held = record.member_on(node), self.view.memberships.get(node)
         if entry is None or held is None or node not in self.view.nodes:
             return False

@@ -1,4 +1,4 @@
-"""What the metadata says comes true here: replicas, their roles, topics and channels.
+"""Carries out the metadata on this node: replicas, their roles, topics and channels.
 
 | the view shows | here |
 |---|---|
@@ -55,8 +55,9 @@ Channels = dict[ChannelName, Versioned[Channel]]
 
 @dataclass(eq=False)
 class Reconciler:
-    """`report`: leaderships that began or ended, before a replica of them goes. `start_held`: the
-    set of a partition has the start of a channel (topic, identity, partition, channel)."""
+    """`report` receives leaderships that began or ended, before a replica of them is removed.
+    `start_held`: the in-sync set of a partition has the start of a channel (topic, identity,
+    partition, channel)."""
 
     own: int
     broker: Broker
@@ -116,7 +117,8 @@ class Reconciler:
         return self.broker.context.clock.mono_ns() >= self._look_until_ns
 
     def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
-        """Of these topics, in one pass: after a list all of them are due at once."""
+        """The view's documents of these topics, in one pass: after a list all of them are due at
+        once."""
         view = self.view
         found: dict[str, tuple[Records, Channels]] = {name: ({}, {}) for name in due}
         for name, record in view.partitions.items():
@@ -162,8 +164,8 @@ class Reconciler:
     def _shape(
         self, held: Versioned[Topic], records: Records, channels: Channels
     ) -> tuple[object, ...]:
-        """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
-        in-sync set."""
+        """Everything that `_adopt` depends on: it writes files, and most changes concern a leader
+        or an in-sync set."""
         return (
             self.view.restorations,
             held.revision,
@@ -172,8 +174,8 @@ class Reconciler:
         )
 
     def _discard_unreadable(self, topic: str, records: Records) -> None:
-        """What was set aside at the start is copied again once no commit counts on it: the leader
-        leaves it out after a while, unless there would be too few."""
+        """Replicas set aside at the start are copied again once no commit counts on them: the
+        leader drops them after a while, unless too few would be left."""
         is_whole = topic in self.broker.context.set_aside
         known = {name for name in self.unreadable if name.topic == topic}
         listed, discarded = set[PartitionName](), []
@@ -192,8 +194,8 @@ class Reconciler:
             self.is_unchecked = True  # the leaders should know
 
     def _release_others(self, name: str, topic: Topic) -> None:
-        """What is here of a topic that was deleted, or of an earlier one of the name. A node that
-        was down meanwhile has found it on its disk."""
+        """Replicas of a deleted topic, or of an earlier topic of the name. A node that was down
+        meanwhile finds them on its disk."""
         identity = target_for(topic.identity, 0).identity
         self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
         for target in self.replica_host.targets_of(name):
@@ -201,7 +203,8 @@ class Reconciler:
                 self._release(PartitionName(name, target.partition), target, stays=False)
 
     def confirm_deletions(self) -> None:
-        """Nothing of these topics is here any more. The view shows when that was written."""
+        """This node has no data of these topics any more. The view shows when the confirmation is
+        written."""
         for name, due_ns in tuple(self._gone.items()):
             wanted = confirmation(self.view, name, self.own)
             if wanted is None:
@@ -213,7 +216,7 @@ class Reconciler:
     def _decide(
         self, name: PartitionName, held: Versioned[PartitionRecord], topic: Topic, partitions: int
     ) -> None:
-        """A replica is made here, found here, or moved aside."""
+        """Create a replica, keep the one that exists, or move it aside."""
         record = held.document
         target = target_for(record.identity, name.number)
         entry = record.member_on(self.own)
@@ -243,8 +246,8 @@ class Reconciler:
     def _is_given_up(
         self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
     ) -> bool:
-        """It is stopped, and the set in force does without it: it is copied again, as another
-        replica. Its disk may fail again, so that is done seldom."""
+        """The replica is stopped, and the in-sync set does without it: it is copied again as
+        another replica. The disk may fail again, so that happens rarely."""
         if entry is not None and entry.replica == replicated.own.replica:
             return False
         renewed_ns = self._renewed_ns.get(name)
@@ -263,7 +266,7 @@ class Reconciler:
         )
 
     def _is_new(self, topic: str, target: Target, held: Versioned[PartitionRecord]) -> bool:
-        """The replica that the record lists can't have been here before."""
+        """The replica in the record cannot have been on this node before."""
         record, floor = held.document, self.view.epochs.get(topic)
         if floor is None or target in self._had:
             return False
@@ -274,7 +277,7 @@ class Reconciler:
         return record.epoch == floor.document.epoch + 1
 
     def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
-        """False: no partition of it is here."""
+        """False: this node has no partition of the topic."""
         if not partitions:
             return False
         clustered = cluster_topic(name, topic, partitions)
@@ -306,6 +309,6 @@ class Reconciler:
             del self.targets[name]
 
     def replicated(self, name: PartitionName) -> ReplicatedPartition | None:
-        """This node's replica of a partition that is placed here."""
+        """This node's replica of a partition placed here."""
         target = self.targets.get(name)
         return self.replica_host.replica(target) if target is not None else None

@@ -1,4 +1,4 @@
-"""A node makes itself known: its start first, then its incarnation.
+"""A node registers: first its start, then its incarnation.
 
 | phase | does | then |
 |---|---|---|
@@ -57,8 +57,8 @@ class Registering(IntEnum):
 
 
 class Leased:
-    """A key of this process's own that stands there while the process lives, over what stood there
-    before. A subclass may have something to do before that: `_may_begin`."""
+    """A key of this process that exists while the process lives, and replaces an older value. A
+    subclass may need to act first: `_may_begin`."""
 
     def __init__(self, key: str, coordinator: Coordinator, value: Callable[[], bytes]) -> None:
         self.key = key
@@ -72,11 +72,11 @@ class Leased:
         self._now_ns = 0
 
     def is_held(self, mono_ns: int) -> bool:
-        """The lease lasts, as far as is known here."""
+        """The lease is valid, as far as this process knows."""
         return self.phase is Registering.HELD and mono_ns - self._kept_ns < NODE_LEASE_NS
 
     def tick(self, mono_ns: int, is_current: bool) -> None:
-        """`is_current`: the view is that of now, as far as a watch can say."""
+        """`is_current`: the view is up to date, as far as a watch can tell."""
         self._now_ns = mono_ns
         if self.phase is Registering.HELD:
             self._keep()
@@ -123,7 +123,7 @@ class Leased:
             self._lease = NO_LEASE
 
     def key_gone(self) -> None:
-        """Somebody has taken this process for dead."""
+        """Another node has taken this process for dead."""
         if self.phase is Registering.HELD:
             self.phase = Registering.REGISTERING
             self._due_ns = self._now_ns
@@ -149,7 +149,7 @@ class Leased:
 
 
 def leave(coordinator: Coordinator, registered: Iterable[Leased], done: Callable[[], None]) -> None:
-    """The process ends: its keys go now, and others need not wait until its leases run out."""
+    """The process ends: its keys are removed now, so that nobody waits for their leases."""
     held = tuple(Delete(one.key) for one in registered if one.phase is Registering.HELD)
     if held:
         coordinator.transact(Transaction((), held), lambda settled: done())
@@ -174,7 +174,7 @@ class Registration(Leased):
         self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
 
     def _may_begin(self) -> bool:
-        """Its start stands there."""
+        """The start is registered."""
         if self._is_refused():
             return False
         if not self._is_entered():
@@ -209,7 +209,8 @@ class Registration(Leased):
 
     @property
     def entered_revision(self) -> int:
-        """At which this start is known to stand there, or later; 0: it does not."""
+        """The revision at which this start was registered, or a later one; 0: it is not
+        registered."""
         held = self.view.memberships.get(self.own)
         return held.revision if held is not None and held.document == self.membership else 0
 
@@ -228,7 +229,7 @@ class Registration(Leased):
         self._transact(Transaction((RevisionIs(key, revision_of(held)),), (change,)), self._entered)
 
     def _entered(self, settled: Settled) -> None:
-        """The view shows it, when it was done."""
+        """The view shows the key."""
         self._is_waiting = False
         if settled.outcome is Outcome.DONE:
             self._due_ns = self._now_ns

@@ -1,4 +1,4 @@
-"""Metadata that went back is made again from what the nodes remember: the plan of it, without I/O.
+"""The plan to restore metadata that went back, from the memories of the nodes, without I/O.
 
 A coordinator that was restored from a backup gives out old records. The nodes have frozen what they
 know better (`view`), and each keeps the last record of a partition on whose basis it acted, on its
@@ -64,7 +64,7 @@ FEATURE_LEVEL_MIN = 1  # what every node reads
 
 
 class Memory(NamedTuple):
-    """What one node remembers. `records`: each with the revision at which the node had it."""
+    """The memory of one node. `records`: each with the revision at which the node saw it."""
 
     node: int
     remembered: Remembered
@@ -74,7 +74,7 @@ class Memory(NamedTuple):
 
 
 class CoordinatorState(NamedTuple):
-    """What the coordinator has now, as it was listed."""
+    """The contents of the coordinator, as listed."""
 
     cluster: Versioned[Cluster] | None
     records: Mapping[PartitionName, Versioned[PartitionRecord]]
@@ -119,7 +119,7 @@ class _Known(NamedTuple):
 def restoration(
     standing: CoordinatorState, memories: Collection[Memory], lost: Collection[int] = ()
 ) -> Restoration:
-    """Raises Refused when the nodes do not remember one cluster, or nothing at all."""
+    """Raises Refused when the nodes remember different clusters, or nothing."""
     uuid = _one_cluster(standing, memories)
     put: dict[PartitionName, PartitionRecord] = {}
     kept: list[PartitionName] = []
@@ -175,7 +175,7 @@ def _known(memories: Iterable[Memory]) -> dict[PartitionName, list[_Known]]:
 def _reason_to_leave(
     topic: Versioned[Topic] | None, known: list[_Known], newest: _Known, reported: Collection[int]
 ) -> str:
-    """Empty: there is none."""
+    """Why the record is left out; empty: it is restored."""
     record = newest.record
     if topic is not None and topic.document.deleted:
         return "its topic is deleted"
@@ -195,13 +195,13 @@ def _reason_to_leave(
 
 
 def _contradicts(one: PartitionRecord, other: PartitionRecord) -> bool:
-    """An epoch has one leader; that it has resigned is no contradiction."""
+    """An epoch has one leader; a resignation is no contradiction."""
     both = one.leader is not None and other.leader is not None
     return one.epoch == other.epoch and both and one.leader != other.leader
 
 
 def _stands(there: Versioned[PartitionRecord], newest: _Known) -> bool:
-    """It is what is remembered, or newer."""
+    """The record is the remembered one, or newer."""
     if there.document == newest.record or there.document.epoch > newest.record.epoch:
         return True
     same = there.document.epoch == newest.record.epoch
@@ -214,7 +214,7 @@ def _missing_topics(
     memories: Iterable[Memory],
     put: Mapping[PartitionName, PartitionRecord],
 ) -> dict[str, Topic]:
-    """As the node knows them that has seen the most."""
+    """From the node that has seen the latest revision."""
     found: dict[str, Topic] = {}
     wanted = {name.topic: record.identity for name, record in put.items()}
     order = sorted(memories, key=lambda one: (one.remembered.restorations, one.remembered.revision))
@@ -239,7 +239,7 @@ def _counted(standing: CoordinatorState, memories: Iterable[Memory], uuid: int) 
 
 
 def _topics_after(standing: CoordinatorState, topics: Mapping[str, Topic]) -> dict[str, int]:
-    """Identities of those that will be there."""
+    """Identities of the topics after the restoration."""
     there = {name: held.document for name, held in standing.topics.items()} | dict(topics)
     return {name: topic.identity for name, topic in there.items() if not topic.deleted}
 
@@ -263,7 +263,7 @@ def _newest_channels(
 def _channels(
     standing: CoordinatorState, memories: Collection[Memory], topics: Mapping[str, Topic]
 ) -> dict[ChannelName, Channel]:
-    """Those that are gone, or went back."""
+    """Channels that are missing or went back."""
     identities = _topics_after(standing, topics)
     restorations = standing.cluster.document.restorations if standing.cluster is not None else 0
     put: dict[ChannelName, Channel] = {}
@@ -326,7 +326,7 @@ def _number_changes(
 def _transactions(
     standing: CoordinatorState, changes: list[Change], cluster: Cluster
 ) -> Iterable[Transaction]:
-    """Each compares the key of the cluster, too: two restorations do not mix."""
+    """Each transaction compares the key of the cluster, too: two restorations do not mix."""
     once = RevisionIs(keys.CLUSTER, revision_of(standing.cluster))
     for at in range(0, len(changes), TRANSACTION_KEYS_MAX):
         some = changes[at : at + TRANSACTION_KEYS_MAX]

@@ -1,4 +1,4 @@
-"""Topics that clients make, grow and delete at this node, by `attempts`; those for dead letters.
+"""Topics that clients create, grow and delete at this node, by `attempts`; dead-letter topics, too.
 
 | wanted | the view shows it when | it is enough when |
 |---|---|---|
@@ -35,8 +35,8 @@ from penstock.limits import PARTITIONS_MAX, REPLICAS_DEFAULT
 
 @dataclass(eq=False)
 class TopicChanges:
-    """`is_here`: nothing is left to do of what the view shows of a topic. `new_id` draws a random
-    number that was never used before."""
+    """`is_here`: has this node applied everything that the view shows of a topic? `new_id` draws a
+    random number that was never used before."""
 
     _view: View
     _attempts: Attempts
@@ -47,7 +47,7 @@ class TopicChanges:
     # --- what is wanted ---
 
     def make_topic(self, name: str, new: NewTopic, done: MetadataDone) -> None:
-        """`new` is for one that is not there."""
+        """`new` is used if the topic does not exist."""
         draw = partial(self._creation, name, new)
         led, there = partial(self._is_led, name), partial(self._is_there, name)
         self._attempts.want(Goal(f"topic {name}", draw, led, there), done)
@@ -69,7 +69,7 @@ class TopicChanges:
         self._attempts.want(Goal(what, draw, is_led, has_grown), done)
 
     def delete_topic(self, name: str, done: MetadataDone) -> None:
-        """The life of it that the view has."""
+        """Deletes the topic of the identity that the view shows."""
         live = self._live(name)
         if live is None:
             done(NotFound("topic", name))
@@ -108,7 +108,7 @@ class TopicChanges:
         return self._live(name) is not None
 
     def _count(self, name: str) -> int:
-        """Of the present life."""
+        """The number of partitions of the present topic."""
         live = self._live(name)
         records = (held.document for _, held in self._view.partitions_of(name))
         return sum(1 for one in records if live is not None and one.identity == live.identity)

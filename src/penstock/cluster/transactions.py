@@ -1,4 +1,4 @@
-"""Changes of many keys in few transactions, and each one's own outcome.
+"""Many changes in few transactions, with an outcome for each change.
 
 The proposals of a turn are gathered and sent together, up to TRANSACTION_KEYS_MAX keys in one. Each
 stands for itself:
@@ -69,8 +69,8 @@ class Batches:
         self.waiting: list[Proposal] = []
 
     def add(self, proposal: Proposal) -> None:
-        """It goes out with the next `flush`. A proposal that fits into no transaction is an error
-        of its author's: TransactionTooLarge comes from `flush`."""
+        """Sent by the next `flush`. A proposal that fits into no transaction is an error of its
+        author: `flush` raises TransactionTooLarge."""
         self.waiting.append(proposal)
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""The metadata as one node knows it: of one revision, and never an older one.
+"""The metadata as one node knows it: of one revision, and never going back.
 
 A list and the watch that follows it are fed in (`page`, `changes`) and taken in by slices
 (`apply`): a list of 30,000 records would hold up publishers for half a second. `revision` moves
@@ -65,7 +65,7 @@ class Versioned(NamedTuple, Generic[_T]):
 
 
 class Remembered(NamedTuple):
-    """What a node keeps durably of the metadata."""
+    """The durable memory of a node about the metadata."""
 
     uuid: int = 0  # of the cluster; 0: it has never met one
     revision: int = 0
@@ -73,7 +73,7 @@ class Remembered(NamedTuple):
 
 
 class ViewChange(NamedTuple):
-    """What `apply` has taken in. None: there was none, or it is gone."""
+    """A change that `apply` took in. None: the document did not exist, or is gone."""
 
     key: str
     before: Versioned[Any] | None
@@ -81,7 +81,7 @@ class ViewChange(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Everything of this revision was fed in."""
+    """The end of a revision."""
 
     revision: int
     listed: frozenset[str] | None  # the keys, where a list ends
@@ -93,12 +93,12 @@ def versioned(form: Form[_T], entry: KeyValue) -> Versioned[_T]:
 
 
 def revision_of(held: Versioned[Any] | None) -> int:
-    """As a transaction compares it. 0: there is none."""
+    """The revision that a transaction compares. 0: the key does not exist."""
     return held.revision if held is not None else 0
 
 
 def encode_remembered(name: PartitionName, held: Versioned[PartitionRecord]) -> bytes:
-    """One record, as the ledger keeps it for the next start."""
+    """One record, in the form of the ledger, for the next start."""
     kept = {"name": keys.partition(*name), "revision": held.revision, "created": held.created}
     return json.dumps({**kept, "record": json.loads(RECORD.encode(held.document))}).encode()
 
@@ -159,7 +159,7 @@ class View:
 
     @property
     def remembered(self) -> Remembered:
-        """To be made durable before anything is done on the basis of this view."""
+        """To be made durable before any act that relies on this view."""
         return Remembered(self.uuid, self.revision_seen, self.restorations)
 
     @property
@@ -169,15 +169,15 @@ class View:
     def partitions_of(
         self, topic: str
     ) -> Iterator[tuple[PartitionName, Versioned[PartitionRecord]]]:
-        """Those that are known: their numbers follow one another."""
+        """The known partitions: their numbers are consecutive."""
         name = PartitionName(topic, 0)
         while (held := self.partitions.get(name)) is not None:
             yield name, held
             name = PartitionName(topic, name.number + 1)
 
     def nodes_for(self, topic: str, any_node: bool = False) -> list[NodeDocument]:
-        """Nodes that live, speak HTTP and have a replica of the topic: its leaders first, and those
-        without a replica last, where they may do as well."""
+        """Live nodes with HTTP and a replica of the topic: its leaders first, and nodes without a
+        replica last, if those will do."""
         ranks: dict[int, int] = {}
         for _, held in self.partitions_of(topic):
             leader = held.document.leader
@@ -192,18 +192,19 @@ class View:
         return [self.nodes[number].document for _, number in sorted(live)]
 
     def check_intact(self, key: str) -> None:
-        """Raises Refused: what stands there broke its rules, so nothing is drawn from it."""
+        """Raises Refused: the document broke its rules, so nothing may be derived from it."""
         if key in self.broken:
             raise Refused(self.broken[key])
 
     def refusal(self, name: PartitionName) -> str:
-        """Why the record of this partition may not be changed; empty: it may."""
+        """Why the record of this partition must not change; empty: it may."""
         return self.frozen or self.frozen_partitions.get(name, "")
 
     # --- what comes ---
 
     def meet(self, reading: Reading) -> bool:
-        """The coordinator's `cluster` key and revision, before a list or a watch of it.
+        """Takes the coordinator's `cluster` key and revision, before a list or a watch. True: this
+        is the cluster that the node knows, and not an older state of it.
 
         True: this is the cluster that the node knows, and not an older state of it."""
         if reading.entry is None:
@@ -240,7 +241,7 @@ class View:
         return True
 
     def _freeze(self, reason: str) -> None:
-        """What was fed in and not taken yet may be of the same making."""
+        """Input that was not applied yet may come from the same restored state."""
         self.frozen = reason
         self._pending.clear()
         self._listed.clear()
@@ -253,7 +254,7 @@ class View:
                 rows[name] = held._replace(revision=0)
 
     def begin_list(self) -> None:
-        """Pages follow: of what was fed in before, nothing is needed any more."""
+        """Pages follow: earlier input is dropped."""
         self._pending.clear()
         self._listed.clear()
 
@@ -270,7 +271,7 @@ class View:
         self._pending.append(_End(changes.revision, None))
 
     def apply(self, count: int) -> list[ViewChange]:
-        """Take in what was fed in, at most this many entries."""
+        """Apply the input, at most this many entries."""
         taken: list[ViewChange] = []
         for _ in range(min(count, len(self._pending))):
             step = self._pending.popleft()
@@ -349,7 +350,7 @@ class View:
             taken.append(ViewChange(entry.key, before, held))
 
     def judge(self, name: PartitionName, held: Versioned[PartitionRecord]) -> str:
-        """Why this record is not to be believed; empty: it is not older than what is known."""
+        """Why this record must not be believed; empty: it is not older than the known one."""
         known = self.partitions.get(name)
         if known is None:
             return ""
@@ -365,7 +366,8 @@ class View:
         return ""
 
     def suspect(self, name: PartitionName, held: Versioned[PartitionRecord]) -> bool:
-        """A record that was read outside of the watch. True: it is older, and freezes."""
+        """A record that was read outside of the watch. True: it is older, and freezes the
+        partition."""
         reason = self.judge(name, held)
         if reason:
             self.frozen_partitions[name] = reason
@@ -425,7 +427,7 @@ class View:
         return isinstance(document, NodeDocument | Lookup | ClusterSetting | ChannelNumbers)
 
     def _table_row(self, key: str) -> tuple[dict[Any, Versioned[Any]], Any] | None:
-        """The table that a key belongs to, and its name there. Raises ValueError."""
+        """The table of a key, and the name in it. Raises ValueError."""
         for prefix, rows in self._tables.items():
             if key.startswith(prefix):
                 _, name_of = FORMS[prefix]

@@ -1,4 +1,4 @@
-"""Keeps a view up to date: meet, list, watch, and again from where the trouble began.
+"""Keeps a view up to date: meet, list, watch, and again after an error.
 
 | phase | on | to |
 |---|---|---|
@@ -35,7 +35,7 @@ A = TypeVar("A")  # an answer
 
 
 def _nothing() -> None:
-    """Whoever has no loop looks by itself."""
+    """Without a loop the owner polls."""
 
 
 class Phase(IntEnum):
@@ -46,7 +46,7 @@ class Phase(IntEnum):
 
 
 class Watching:
-    """`tick` moves it; the view's `apply` is the shell's business."""
+    """`tick` drives it; the shell calls the view's `apply`."""
 
     def __init__(self, coordinator: Coordinator, view: View) -> None:
         self.coordinator = coordinator
@@ -79,7 +79,7 @@ class Watching:
         self.coordinator.read(keys.CLUSTER, self._in_this_attempt(self._met))
 
     def _in_this_attempt(self, take: Callable[[A], None]) -> Callable[[A | Failed], None]:
-        """What comes later is dropped, and what failed ends the attempt."""
+        """Later answers are dropped, and a failure ends the attempt."""
         attempt = self._attempt
 
         def hear(answer: A | Failed) -> None:
@@ -102,8 +102,8 @@ class Watching:
 
     @property
     def _is_restored(self) -> bool:
-        """Since it was listed: revisions have begun again, and changes from the old ones on would
-        leave out what was put there."""
+        """Restored since it was listed: revisions have restarted, and a watch from the old ones
+        would miss the restored keys."""
         return self.view.restorations != self._restorations
 
     def _lose(self, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Channels: consumers, cursors, dead letters, and what an operator does to them."""
+"""Channels: consumers, cursors, dead letters, and commands of operators."""

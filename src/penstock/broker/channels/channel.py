@@ -45,7 +45,7 @@ NOT_KEPT = 0  # the number of a channel that no file knows
 
 
 class _Sum:
-    """A figure of all windows of a channel."""
+    """The sum of a figure over all windows of a channel."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,7 +80,7 @@ class Channel:
         self._trim_ends: dict[int, int] = {}
 
     def attach(self, partition: int, window: Window) -> None:
-        """The window of a partition that is led here from now on."""
+        """Add the window of a partition whose leadership begins on this node."""
         window.owner = self
         self._set_bounds(window)
         window.paused = self.holds(partition)
@@ -93,7 +93,8 @@ class Channel:
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     def detach(self, partition: int) -> None:
-        """It is led elsewhere from now on. What is in flight is forgotten here."""
+        """Remove the window: the partition has another leader. Messages in flight are forgotten
+        here."""
         window = self.windows.pop(partition)
         del self._trim_ends[partition]
         self._gated.discard(partition)
@@ -101,14 +102,14 @@ class Channel:
         del self.oldest[partition]
 
     def has(self, window: Window) -> bool:
-        """Is the partition of this window led here, by the same leader?"""
+        """Does this node lead the partition of the window, in the same leadership?"""
         return self.windows.get(window.tail.partition) is window
 
     # --- consumers ---
 
     def subscribe(self, conn: Conn, consumers_max: int = 0, partition: int = ANY) -> None:
-        """To one partition, or to all, those to come included. `consumers_max` 0: as many as
-        come."""
+        """Subscribe to one partition, or to all of them, including later ones. `consumers_max` 0:
+        no limit."""
         self.check_room(consumers_max)
         if partition != ANY and partition not in self.windows:
             raise PartitionElsewhere(self.topic.name, partition)
@@ -122,7 +123,7 @@ class Channel:
             conn.subscribe(window)
 
     def check_room(self, consumers_max: int) -> None:
-        """For one more consumer. Raises Refused."""
+        """Check the limit for one more consumer. Raises Refused."""
         if self.deleted:
             raise Refused(f"channel {self.topic.name}:{self.name} is being deleted")
         if consumers_max and len(self.consumers) >= consumers_max:
@@ -131,23 +132,22 @@ class Channel:
             )
 
     def partition_of(self, conn: Conn) -> int:
-        """Of a consumer; ANY: it has all of them."""
+        """The partition of a consumer; ANY: all of them."""
         return self._chosen.get(conn, ANY)
 
     def consumer_count_of(self, partition: int) -> int:
-        """Those that have chosen it, and those that have all."""
+        """Consumers of this partition, and of all partitions."""
         chosen = sum(1 for one in self._chosen.values() if one == partition)
         return len(self.consumers) - len(self._chosen) + chosen
 
     def follow(self, partition: int) -> None:
-        """A partition has come: those who consume all of them get it, or this very one."""
+        """A partition was added: consumers of all partitions, or of this one, get it."""
         for conn in self.consumers:
             if self._chosen.get(conn, partition) == partition:
                 conn.subscribe(self.windows[partition])
 
     def leave(self, conn: Conn) -> None:
-        """The consumer goes; an ephemeral channel goes with its last one. Calling it twice does
-        nothing more."""
+        """Remove the consumer; an ephemeral channel goes with its last one. Idempotent."""
         if conn not in self.consumers:
             return
         self.consumers.remove(conn)
@@ -187,7 +187,7 @@ class Channel:
 
     @property
     def trace_rate(self) -> float:
-        """Of its messages whose life is traced."""
+        """The share of its messages that is traced."""
         own = self.settings.trace_rate
         return self.topic.trace_rate if own is None or self.topic.internal else own
 
@@ -263,7 +263,7 @@ class Channel:
 
     @property
     def is_held(self) -> bool:
-        """Is nothing delivered, be it of one partition?"""
+        """Is delivery held back, in one partition at least?"""
         return self.paused or self.skips.state.some
 
     def holds(self, partition: int) -> bool:
@@ -294,9 +294,9 @@ class Channel:
         self.topic.store_cursors()
 
     def seek(self, offsets: Mapping[int, int]) -> None:
-        """Deliver these partitions from their offsets on, whatever was finished; all of them or
-        none. What is in flight, requeued or delayed is forgotten: it comes again if it lies above.
-        Raises OffsetGone and OffsetBeyondEnd."""
+        """Deliver these partitions from their offsets on, including finished messages; all of them
+        or none. Messages in flight, requeued or delayed are forgotten, and come again if they lie
+        above. Raises OffsetGone and OffsetBeyondEnd."""
         topic = self.topic
         for partition, offset in offsets.items():
             leader = topic.leader(partition)
@@ -311,9 +311,9 @@ class Channel:
     # --- a bound for what is ephemeral ---
 
     def trim(self, fresh_too: bool = False) -> None:
-        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, those that
-        come on top of it are dropped. What has come since the last call stays, unless
-        `fresh_too`: consumers are to be served first."""
+        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, later ones are
+        dropped. Messages since the last call stay, unless `fresh_too`: consumers are served
+        first."""
         for partition, window in self.windows.items():
             self._trim(partition, window, fresh_too)
 
@@ -338,7 +338,7 @@ class Channel:
 
     @property
     def backend_depth(self) -> int:
-        """How many of `depth` have to be read from the disk."""
+        """The part of `depth` that has to be read from disk."""
         return sum(map(backend_depth_of, self.windows.values()))
 
     @property
@@ -357,7 +357,7 @@ class Channel:
 
     @property
     def unfinished(self) -> int:
-        """All that was handed to it and is not done."""
+        """All messages handed to it that are not finished."""
         self.skips.sweep()
         return sum(map(unfinished_of, self.windows.values()))
 
@@ -368,7 +368,7 @@ class Channel:
 
     @property
     def oldest_age_s(self) -> float | None:
-        """Of its oldest message; None when all is finished, or the logs can't tell."""
+        """The age of its oldest message; None when all are finished, or the logs do not tell."""
         wall_ns = self.topic.wall_ns
         ages = [one.age_s(wall_ns) for one in self.oldest.values()]
         return max((age for age in ages if age is not None), default=None)
@@ -393,7 +393,7 @@ def backend_depth_of(window: Window) -> int:
 
 
 def refill(context: Context) -> None:
-    """All that have a rate."""
+    """Refill all channels that have a rate."""
     for channel in list(context.limited):
         channel.rate.refill(context.clock.mono_ns())
 

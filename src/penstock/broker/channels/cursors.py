@@ -79,7 +79,8 @@ class Cursors:
     # --- bringing back ---
 
     def handed_end(self, log: PartitionLog, gathers: bool) -> int:
-        """How far the topic had handed messages to channels. `gathers`: it keeps those above."""
+        """The offset up to which the topic has handed messages to channels. `gathers`: it keeps
+        those above."""
         folded = self._folded
         if folded is None:
             return log.start_offset
@@ -95,8 +96,8 @@ class Cursors:
     def state(
         self, number: int, name: str, log: PartitionLog, unknown_start: int | None = None
     ) -> ChannelState:
-        """What the journal knows about a channel. `unknown_start`: where one begins that an intact
-        journal does not know; None: on a node by itself, where that is a loss."""
+        """The channel's state in the journal. `unknown_start`: where a channel begins that is
+        missing in an intact journal; None: on a single node, where that is a loss."""
         known = self._folded.channels.get(number) if self._folded is not None else None
         is_whole = self._folded is not None and not self.files.corrupt
         if known is None and is_whole and unknown_start is not None:
@@ -117,9 +118,9 @@ class Cursors:
         return state
 
     def begin(self, tail: Tail) -> None:
-        """All channels are back. A journal that speaks of offsets which the log has lost is
-        replaced before they are given to new messages, which would else be done before they
-        came."""
+        """All channels are back. A journal with offsets that the log has lost is replaced before
+        those are given to new messages: otherwise they would count as finished before they
+        arrive."""
         self._tail = tail
         if self._folded is not None:  # else the first settling writes it down
             self._handed_end = tail.handed_end
@@ -140,14 +141,14 @@ class Cursors:
     # --- keeping ---
 
     def add(self, number: int, window: Window, start_offset: int) -> None:
-        """A new channel. Its number may stand in an older record when a creation was interrupted,
-        so the first word about it is to forget."""
+        """A new channel. After an interrupted creation its number may occur in an older record, so
+        the first entry tells to forget it."""
         self._windows[number] = window
         window.take_journal()
         self.append([Group(number, cursor_entry(EntryKind.RESET, start_offset, start_offset))])
 
     def adopt(self, number: int, window: Window) -> None:
-        """A channel that is already in the journal."""
+        """A channel that is in the journal already."""
         self._windows[number] = window
 
     def drop(self, number: int) -> None:
@@ -155,7 +156,7 @@ class Cursors:
         self._searched.pop(number, None)
 
     def append(self, groups: Sequence[Group]) -> None:
-        """One record: what one turn changed."""
+        """Append one record with the changes of a turn."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
         if self.on_written is not None:
             self._writing_about.update(group.number for group in groups)
@@ -172,7 +173,7 @@ class Cursors:
             self._note_written()
 
     def begin_generation(self) -> None:
-        """A replica needs a snapshot: it follows none of what was written, or not all."""
+        """A replica needs a snapshot: it has missed some records, or all."""
         try:
             record = self._journal.begin(self._snapshot)
         except OSError as error:
@@ -192,19 +193,20 @@ class Cursors:
             self.on_record(record)
 
     def decide_start(self, offset: int) -> None:
-        """Of a leader with other replicas: all below `offset` may go, once this is held."""
+        """For a leader with other replicas: everything below `offset` may be removed once this
+        record is held."""
         if offset > self.start_offset:
             self.start_offset = offset
             self.append([Group(PARTITION, start_entry(offset))])
 
     @property
     def is_behind(self) -> bool:
-        """Something could not be written: the next record says all that there is to say."""
+        """A write failed: the next record has to be complete."""
         return self._lost or self.files.broken
 
     def append_changes(self, searched: bool = False) -> None:
-        """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
-        messages were looked for, which a start goes on from; that need not be said at once."""
+        """Append the changes of windows outside of a turn. `searched` includes the progress of the
+        search for delayed messages, where a start continues; that is not urgent."""
         groups: list[Group] = []
         for number, window in self._windows.items():
             entries = window.take_journal() if window.journal_dirty else b""
@@ -220,7 +222,8 @@ class Cursors:
         return searched_entry(window.searched)
 
     def _append_rest(self) -> None:
-        """What is not yet in the journal: because nobody said it, or because that failed."""
+        """Append the changes that are missing in the journal, because nobody reported them or
+        because a write failed."""
         if self.is_behind:
             self.append([])  # begins a generation, with all that there is to say
         else:
@@ -242,8 +245,8 @@ class Cursors:
         return (self._tail.handed_end if self._tail is not None else 0), groups
 
     def report_missing(self, start_offset: int) -> None:
-        """All channels are back. What they had not finished is below the log's beginning: a segment
-        is gone."""
+        """All channels are back. Unfinished messages below the start of the log are missing: a
+        segment is gone."""
         if not self._missing:
             return
         lowest = min(self._missing.values())
@@ -274,7 +277,8 @@ class Cursors:
     # --- housekeeping ---
 
     def settle(self, sync: bool) -> bool:
-        """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
+        """Retry failed writes, store a handed end that moved, and sync. True when nothing is
+        left."""
         self._append_rest()
         self._refresh_missing()
         if sync:
@@ -282,7 +286,7 @@ class Cursors:
         return not self._lost and not self.files.busy and not self.files.unsynced
 
     def sync(self) -> None:
-        """As soon as there are threads for it; one that is under way comes first."""
+        """Sync as soon as a thread is free; a running sync comes first."""
         self._context.syncs.when_free(self._sync)
 
     def _sync(self) -> None:
@@ -298,11 +302,11 @@ class Cursors:
 
     @property
     def floor_synced(self) -> int:
-        """Retention must keep what is at or above it."""
+        """Retention must keep the log from this offset on."""
         return self._floor() if self._failed else self._floor_synced
 
     def _floor(self) -> int:
-        """The lowest offset that is wanted by what the journal keeps."""
+        """The lowest offset that the contents of the journal need."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
         return min([handed_end, *(window.floor for window in self._windows.values())])
 
@@ -325,7 +329,7 @@ class Cursors:
             self.on_synced(error)
 
     def close(self) -> None:
-        """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""
+        """Write and sync everything. Trouble goes to health, since nobody waits for an answer."""
         self._wait()
         self._append_rest()
         try:
@@ -339,8 +343,8 @@ class Cursors:
         self._context.syncs.wait_for(lambda: self.files.busy)
 
     def discard(self) -> None:
-        """The topic is being deleted, or others go on with the files: they find out for themselves
-        whether the disk takes anything."""
+        """The topic is being deleted, or others continue the files: they notice for themselves
+        whether the disk accepts writes."""
         self._wait()
         self._journal.close()
         if self._failed:
@@ -353,7 +357,7 @@ class Cursors:
 
 
 class ChannelRecords:
-    """What turns change in channels, on its way to the journals: of each partition one record.
+    """The changes of channels in a turn, on their way to the journals: one record a partition.
 
     One that other nodes get costs as much as an append, so it tells of all that JOURNAL_GATHER_NS
     bring. But in strict order the next message waits for it.

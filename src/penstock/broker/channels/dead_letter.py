@@ -1,4 +1,4 @@
-"""Dead letters as messages: what their trailers and headers say.
+"""Dead letters as messages: their trailers and headers.
 
 | where | what |
 |---|---|
@@ -28,14 +28,14 @@ CAUSES = {
 
 
 class DeadLetterContent(NamedTuple):
-    """A message to publish, and what its batch's trailer is to say of it."""
+    """A message to publish, and the contents of its batch's trailer about it."""
 
     body: bytes
     sections: dict[int, int | bytes]
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a dead letter comes from."""
+    """The origin of a dead letter."""
 
     topic: str
     channel: str
@@ -47,7 +47,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _headers(text: bytes) -> dict[str, Any]:
-    """Headers that are no JSON object are given up."""
+    """Headers that are no JSON object are dropped."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
     except msgspec.DecodeError:
@@ -76,7 +76,7 @@ def origin(stored: Message) -> Origin | None:
 
 
 def redriven_content(stored: Message) -> DeadLetterContent:
-    """A dead letter on its way back: itself, with its attempts counted from 1 again."""
+    """A dead letter on its way back: the message, with attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)
     sections: dict[int, int | bytes] = {

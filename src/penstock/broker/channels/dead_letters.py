@@ -71,7 +71,7 @@ RedriveDone = Callable[[int, PenstockError | None], None]
 
 
 class DeadLetter(NamedTuple):
-    """One that waits to be sent back."""
+    """A dead letter that waits for a redrive."""
 
     stored: Message  # with its offset in the dead-letter topic
     attempts: int  # how often it was sent
@@ -80,7 +80,7 @@ class DeadLetter(NamedTuple):
 
 
 def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterator[int]:
-    """What no consumer of `window` has, rising."""
+    """Offsets of `window` that no consumer has, rising."""
     state = fold_entries(window.snapshot())
     again = [stray.offset for stray in state.strays if stray.state == Stray.WAITING]
     at = max(window.next, from_offset)
@@ -91,7 +91,7 @@ def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterat
 
 
 def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLetter]:
-    """Those of one partition of the dead-letter topic."""
+    """Dead letters of one partition of the dead-letter topic."""
     found: list[DeadLetter] = []
     leader: Leader = window.tail.owner
     reader = MessageReader(leader.log)
@@ -110,7 +110,7 @@ def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLe
 
 
 def _held_in(channel: Channel) -> str:
-    """How many, and which is the first to look at."""
+    """How many there are, and the first offset to read."""
     partition, window = next(one for one in channel.windows.items() if one[1].exhausted)
     first = window.stray_records(Stray.EXHAUSTED, 1)[0]
     position = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
@@ -118,12 +118,13 @@ def _held_in(channel: Channel) -> str:
 
 
 def _settle(window: Window, id: int) -> bool:
-    """Its dead letter is safe. By a change of the channel it may wait to be sent again."""
+    """Its dead letter is stored. A change of the channel may have made the message wait to be sent
+    again."""
     return window.settle_exhausted(id, True) or window.settle_stray(id, -1)
 
 
 class DeadLetters:
-    """All that goes to dead-letter topics, and back, in one broker."""
+    """All traffic to dead-letter topics and back, in one broker."""
 
     def __init__(
         self, context: Context, topics: dict[str, Topic], topic: Callable[[str], Topic]
@@ -146,7 +147,7 @@ class DeadLetters:
     # --- there ---
 
     def collect(self, channel: Channel) -> None:
-        """Take care of what is exhausted, as far as it is not waiting for the next try."""
+        """Handle exhausted messages that do not wait for the next attempt."""
         if channel in self._retries or self._context.exiting or channel.deleted:
             return
         if channel.settings.poison == Poison.HOLD:
@@ -161,7 +162,7 @@ class DeadLetters:
                 self._retries[channel] = None
 
     def _show_held(self) -> None:
-        """In `/ping`: in an ordered channel others wait for them."""
+        """Shown in `/ping`: in an ordered channel other messages wait for them."""
         topics = {channel.topic.name for channel in self._holding}
         for channel in list(self._holding):
             if channel.deleted or not channel.held:
@@ -187,8 +188,8 @@ class DeadLetters:
     def _dead_letters(
         self, channel: Channel, window: Window, records: list[StrayRecord]
     ) -> dict[int, DeadLetterContent]:
-        """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
-        be too much at a time is offered again."""
+        """Returns dead letters by id. Corrupt messages are skipped or waited for, as for
+        deliveries. Messages beyond the bound are offered again later."""
         leader: Leader = window.tail.owner
         reader = MessageReader(leader.log)
         dead_letters: dict[int, DeadLetterContent] = {}
@@ -234,7 +235,7 @@ class DeadLetters:
     def _send(
         self, channel: Channel, dead_letters: list[DeadLetterContent], done: MetadataDone
     ) -> None:
-        """To the dead-letter topic. Raises PenstockError instead of a call of `done`, too."""
+        """Publish to the dead-letter topic. May raise PenstockError instead of calling `done`."""
         metadata, name = channel.topic.metadata, channel.dead_letter_topic
         if metadata is None:
             topic = self._topic(name)
@@ -275,7 +276,7 @@ class DeadLetters:
     def _publish_placed(
         self, name: str, dead_letters: list[DeadLetterContent], done: MetadataDone
     ) -> None:
-        """Into a partition that is led here, or else by another node."""
+        """Publish into a partition that this node leads, or through another node."""
         topic, replica_host = self._topics.get(name), self._context.replica_host
         if topic is not None and topic.leaders:
             topic.publish_dead_letters(dead_letters, lambda error, _: done(error))
@@ -283,7 +284,7 @@ class DeadLetters:
             replica_host.forwarding.carry(name, dead_letters, done)
 
     def _end(self, window: Window, dead_letters: Iterable[int]) -> None:
-        """They are written, or refused."""
+        """The dead letters are written, or refused."""
         under_way = self._under_way[window]
         under_way.difference_update(dead_letters)
         if not under_way:
@@ -322,8 +323,8 @@ class DeadLetters:
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
     ) -> None:
-        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to
-        it, or the one with this id. `done` hears how many, and what went wrong. Raises Refused and
+        """Send up to `count_max` dead letters of `channel` (0: all present ones) back to it, or the
+        one with this id. `done` receives their number and an error, if any. Raises Refused and
         NotFound."""
         if self._context.draining:
             raise Refused("draining")
@@ -359,7 +360,7 @@ class DeadLetters:
 
 
 class _Span:
-    """What a redrive is to look at in one partition: from `start` on, below `end`."""
+    """The range of a redrive in one partition: from `start` on, below `end`."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -420,11 +421,11 @@ class Redrive:
             self._hold()
 
     def _hold(self) -> None:
-        """What channels have stepped over is to survive the leaders, too."""
+        """Skips of channels have to survive a change of leader, too."""
         when_held(self._leaders, self._finish)
 
     def _look(self, span: _Span) -> tuple[int, list[Message]]:
-        """At some dead letters of one partition: how many, and which are of the channel."""
+        """Read some dead letters of one partition: returns how many, and those of the channel."""
         looked, found, found_bytes = 0, list[Message](), 0
         leader: Leader = span.window.tail.owner
         reader = MessageReader(leader.log)
@@ -483,7 +484,7 @@ class Redrive:
             self._hold()
 
     def _settle(self, window: Window, found: list[Message]) -> None:
-        """They are done on the dead-letter topic."""
+        """Finish them on the dead-letter topic."""
         if self._source.deleted or not self._source.has(window):
             return
         for stored in found:

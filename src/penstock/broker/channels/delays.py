@@ -1,5 +1,5 @@
-"""Delayed messages that were in the log alone when they were handed to a channel: after a start, of
-a topic that was paused or had no channel, and those that a commit of stages brings.
+"""Delayed messages that were only in the log when they were handed to a channel: after a start, of
+a topic that was paused or had no channel, and those of a commit of stages.
 
 They are deferred like all others. So the log is searched for them, by the headers of its batches
 (`log/trailers.py`), and the kernel makes strays of what is found. A slice is a few milliseconds of
@@ -57,7 +57,7 @@ class DelaySearch:
                 window.recount(wall_ns)
 
     def slice(self) -> bool:
-        """A piece of the search, between turns. False when there is nothing more to do."""
+        """A piece of the search, between turns. False when nothing is left to do."""
         if not self._leaders:
             return False
         leader = next(iter(self._leaders))
@@ -74,7 +74,7 @@ class DelaySearch:
         return bool(self._leaders)
 
     def _search(self, leader: Leader, first: Window, windows: list[Window]) -> bool:
-        """One read serves all channels that stand there. False when it failed."""
+        """One read serves all channels at that position. False when it failed."""
         log = leader.log
         start = max(first.search_start, log.start_offset)
         found = Trailers([], start)
@@ -105,7 +105,8 @@ class DelaySearch:
 
 
 def _lowest_id(leader: Leader, windows: list[Window]) -> int:
-    """By the log's own count, of what no cursor has passed; 0 when that cannot be read."""
+    """The id, by the log's own count, of the first message that no cursor has passed; 0 when it
+    cannot be read."""
     log = leader.log
     offset = max(min(window.next for window in windows), log.start_offset)
     if offset >= log.written_end:

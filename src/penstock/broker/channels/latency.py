@@ -1,4 +1,4 @@
-"""How late a channel is: end-to-end latency, and the age of its oldest message.
+"""The delay of a channel: end-to-end latency, and the age of its oldest message.
 
 **End-to-end latency** is how long messages took from their timestamp to their FIN, as percentiles.
 
@@ -97,7 +97,7 @@ class Latency:
             self._windows.append(window)
 
     def forget(self, window: Window) -> None:
-        """What it has counted stays."""
+        """Forget a window; its counts stay."""
         if self.quantiles:
             _add(self._now, window.take_latencies())
             self._windows.remove(window)
@@ -107,7 +107,7 @@ class Latency:
             _add(self._now, window.take_latencies())
 
     def turn(self) -> None:
-        """Half the window's time has gone by."""
+        """Half the time of the window has passed."""
         self._take()
         self._before, self._now = self._now, {}
 
@@ -156,7 +156,7 @@ _DUE = (Stray.WAITING, Stray.IN_FLIGHT, Stray.EXHAUSTED, Stray.BEHIND)
 
 
 class Oldest:
-    """Of one window."""
+    """The oldest message of one window."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -183,7 +183,7 @@ class Oldest:
         return max(wall_ns - self._timestamp_ns, 0) / limits.SECOND
 
     def _find(self, wall_ns: int) -> None:
-        """Beside delayed ones."""
+        """Ignores delayed messages."""
         window = self._window
         offsets = [one.offset for state in _DUE for one in window.stray_records(state, 1)]
         if window.low < window.next:
@@ -222,5 +222,5 @@ class Oldest:
 
 
 def unfinished_of(window: Window) -> int:
-    """All that was handed to it and is not done."""
+    """All messages handed to it that are not finished."""
     return window.depth + window.in_flight + window.delayed + window.exhausted

@@ -1,4 +1,4 @@
-"""What an operator does to messages of a channel: to one of them, or to all that are delayed.
+"""Commands of an operator on messages of a channel: on one of them, or on all that are delayed.
 
 **One message.** In flight it belongs to a consumer: it is finished or requeued in that one's name,
 and what the consumer says of it later is an error to it, as after a timeout. Waiting to be sent
@@ -25,7 +25,7 @@ _NOW = 0
 
 
 def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -> None:
-    """In these partitions, as far as they are still led here, or in all. Raises NotFound."""
+    """In these partitions, if this node still leads them, or in all. Raises NotFound."""
     channel.topic.set_time()
     windows = channel.windows
     numbers = windows if partitions is None else [one for one in partitions if one in windows]
@@ -33,8 +33,8 @@ def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -
 
 
 def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
-    """A message that the channel has not come to yet: it will be stepped over. False: it has come
-    to it, or the partition is led here no more."""
+    """Finish a message ahead of the channel: it will be skipped. False: the channel has reached it,
+    or this node does not lead the partition any more."""
     window = channel.windows.get(partition)
     if window is None or channel.deleted or offset < window.next:
         return False
@@ -45,7 +45,7 @@ def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
 
 
 def _finish(window: Window, id: int) -> bool:
-    """False: the message is not there."""
+    """False: the message was not found."""
     holder = window.holder(id)
     if holder:
         return window.finish(holder, id) == Held.DONE
@@ -56,7 +56,7 @@ def _finish(window: Window, id: int) -> bool:
 
 
 def requeue(channel: Channel, id: int, delay_ns: int, wall_ns: int) -> None:
-    """To be sent again, or for the first time, after `delay_ns`. Raises NotFound."""
+    """Send again, or for the first time, after `delay_ns`. Raises NotFound."""
     channel.topic.set_time()
     windows = channel.windows.values()
     _settled(channel, id, any(_requeue(window, id, delay_ns, wall_ns) for window in windows))
@@ -79,17 +79,17 @@ Work = Generator[None, None, int]  # returns how many messages
 
 
 def finish_delayed(channel: Channel, partitions: Sequence[int]) -> Work:
-    """All that are delayed, by their publish or by a REQ."""
+    """Finish all messages delayed by their publish or by a REQ."""
     return _settle(channel, partitions, lambda record: True, _DONE)
 
 
 def finish_retried(channel: Channel, partitions: Sequence[int]) -> Work:
-    """Those that a consumer has had, and requeued with a delay."""
+    """Finish messages that a consumer had, and requeued with a delay."""
     return _settle(channel, partitions, lambda record: record.attempts > 0, _DONE)
 
 
 def release(channel: Channel, partitions: Sequence[int], until_ns: int) -> Work:
-    """Those that are due by then are sent now."""
+    """Send the messages due by then now."""
     return _settle(channel, partitions, lambda record: record.due_ns <= until_ns, _NOW)
 
 

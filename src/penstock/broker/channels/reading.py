@@ -73,7 +73,7 @@ class TopicReader:
 
     @property
     def end(self) -> int:
-        """Nothing below it can be taken back by a crash."""
+        """Messages below it survive any crash."""
         committed = self.committed
         return committed if self._topic.ephemeral else min(committed, self.log.synced_end)
 
@@ -87,7 +87,7 @@ class TopicReader:
         self, from_offset: int, to_offset: int, bytes_max: int
     ) -> Generator[None, None, Range]:
         """The batches that hold [from, to), as far as they are below the end and fit; at least the
-        first. What is damaged or gone further on ends the range before it. Raises OffsetGone,
+        first. Damage further on, or a removed segment, ends the range before it. Raises OffsetGone,
         OffsetBeyondEnd, NotFound, LogDamaged, StorageError."""
         check_offset(from_offset, self.earliest, self.end)
         blocks: list[memoryview] = []
@@ -135,19 +135,19 @@ class TopicReader:
     # --- one message ---
 
     def message(self, offset: int) -> Message:
-        """Raises as `fetch` does, but also serves what is committed and not on the disk yet."""
+        """Raises as `fetch` does, but also serves committed messages that are not on disk yet."""
         check_offset(offset, self.earliest, self.committed - 1)
         self._topic.touch()
         return self.log.message(offset)
 
     def find_time(self, timestamp_ns: int, end: int) -> int:
-        """The first offset whose batch was written then or later; `end` if that is beyond it."""
+        """The first offset whose batch was written then or later; `end` beyond it."""
         self._topic.touch()
         return min(self.log.find_time(timestamp_ns), end)
 
     def after_bytes(self, offset: int, length: int, end: int) -> int:
-        """About the offset that stands `length` bytes of log behind `offset`; `end` if that is
-        beyond it. Raises OffsetGone, OffsetBeyondEnd."""
+        """Roughly the offset that lies `length` bytes of log behind `offset`; `end` beyond it.
+        Raises OffsetGone, OffsetBeyondEnd."""
         check_offset(offset, self.earliest, end)
         self._topic.touch()
         return offset if offset == end else min(self.log.after_bytes(offset, length), end)
@@ -175,7 +175,7 @@ class TopicReader:
         return None if offset is None or offset >= self.committed else offset
 
     def find_value(self, section: Section, value: int) -> Generator[None, None, int | None]:
-        """The first offset whose message has this value in a section. Damage is stepped over."""
+        """The first offset whose message has this value in a section. Damage is skipped."""
         offset, end = self.earliest, self.committed
         while offset < end:
             offset = max(offset, self.earliest)
@@ -246,7 +246,7 @@ Offsets = dict[int, int]  # offsets by partition
 
 
 class CursorMove(NamedTuple):
-    """What setting a channel's cursor to `offset` does in one partition."""
+    """The effect of setting a channel's cursor to `offset`, in one partition."""
 
     offset: int
     again: int  # messages that were sent, or dropped, before and come again
@@ -275,7 +275,7 @@ def parse_position(text: str, now_ns: int) -> Position:
 def resolve(
     topic: Topic, position: Position, partitions: Sequence[int] = (0,)
 ) -> Generator[None, None, Offsets]:
-    """The position in each of these partitions; of an id, in the one that has it. Raises
+    """The position in each of these partitions; for an id, in the partition that has it. Raises
     OffsetGone, OffsetBeyondEnd, NotFound, StorageError."""
     if position.kind != "id":
         return {number: _resolve(topic, position, number) for number in partitions}

@@ -30,7 +30,7 @@ ANY = -1  # partition: all of them
 
 
 class Skipped(NamedTuple):
-    """What of a channel is skipped."""
+    """The skips of a channel."""
 
     whole: bool = False  # partitions to come included
     chosen: frozenset[int] = frozenset()  # partitions, where it is not the whole
@@ -38,21 +38,22 @@ class Skipped(NamedTuple):
 
     @property
     def some(self) -> bool:
-        """Is a partition skipped, or all?"""
+        """Is a partition skipped, or the whole channel?"""
         return self.whole or bool(self.chosen)
 
     def covers(self, partition: int) -> bool:
         return self.whole or partition in self.chosen
 
     def begun(self, partition: int, partitions: int) -> Skipped:
-        """With this partition, too; ANY: with all. `partitions` is how many the topic has."""
+        """With this partition skipped, too; ANY: with all. `partitions` is their number in the
+        topic."""
         chosen = self.chosen | {partition}
         if partition == ANY or self.whole or chosen.issuperset(range(partitions)):
             return self._replace(whole=True, chosen=frozenset())
         return self._replace(chosen=chosen)
 
     def ended(self, partition: int, partitions: int) -> Skipped:
-        """Without it, or without any."""
+        """Without this partition, or without any."""
         rest = frozenset(range(partitions)) if self.whole else self.chosen
         rest = frozenset() if partition == ANY else rest - {partition}
         return self._replace(whole=False, chosen=rest)
@@ -67,8 +68,8 @@ class Skips:
 
     @property
     def count(self) -> int:
-        """Messages that were skipped, since the start of the daemon. Those of load tests are
-        counted as what filters leave out is: not at all."""
+        """Messages skipped since the start of the daemon. Those of load tests are not counted, as
+        with filters."""
         return self._counted + sum(
             window.expired_count - self._dropped_before.get(number, 0)
             for number, window in self._channel.windows.items()
@@ -78,16 +79,16 @@ class Skips:
     # --- as it is kept ---
 
     def restore(self, entry: ChannelEntry) -> None:
-        """As topic.json has it. The windows come later."""
+        """From topic.json. The windows come later."""
         self._set(skipped_of(entry))
 
     def follow(self, entry: ChannelEntry) -> None:
-        """As a cluster has it."""
+        """From the metadata of a cluster."""
         if (state := skipped_of(entry)) != self.state:
             self._pass_to(state)
 
     def change(self, state: Skipped) -> None:
-        """By an operator. Raises StorageError, and then nothing has changed."""
+        """A change by an operator. Raises StorageError, and then nothing has changed."""
         before, channel = self.state, self._channel
         if state == before:
             return

@@ -26,7 +26,7 @@ from penstock.errors import CommitGap, Refused, StageSuperseded
 
 
 class Ref(NamedTuple):
-    """A stage, as the client names it: each partition of a topic has its own names."""
+    """A stage as the client names it: each partition of a topic has names of its own."""
 
     topic: str
     name: str
@@ -62,12 +62,12 @@ class Stage:
 
     @property
     def of_topic(self) -> tuple[str, str]:
-        """Name and identity: one that is made again under its name has none of these stages."""
+        """Name and identity: a topic recreated under the name has none of these stages."""
         return self.head.topic, self.head.identity
 
     @property
     def length(self) -> int:
-        """Of its file, in bytes."""
+        """The length of its file, in bytes."""
         return self.body_at + self.head.bytes
 
 
@@ -118,8 +118,8 @@ class StageApps:
             self._drop_empty(stage.head.app, app)
 
     def begin(self, owner: StageOwner) -> list[Stage]:
-        """One is to be written. The stages that its attempt takes the place of; StageSuperseded
-        when a newer attempt has taken its own place."""
+        """Begin to write a stage. Returns the stages of attempts that it replaces; raises
+        StageSuperseded when a newer attempt has replaced its own."""
         app = self._apps.setdefault(owner.app, _App())
         attempts = list(app.attempts.get(owner.version, ()))
         if owner.attempt in attempts[:-1]:
@@ -130,7 +130,7 @@ class StageApps:
         return list(self._older(app, owner.version)) if is_new and attempts else []
 
     def end(self, owner: StageOwner) -> None:
-        """It is written, or it cannot be."""
+        """The stage is written, or the write failed."""
         app = self._apps[owner.app]
         app.writing -= 1
         self._drop_empty(owner.app, app)
@@ -146,7 +146,7 @@ class StageApps:
             del self._apps[name]
 
     def _older(self, app: _App, version: int) -> Iterator[Stage]:
-        """Of attempts before the newest one, that no commit works on."""
+        """Stages of attempts before the newest one that no commit uses."""
         newest = app.attempts[version][-1]
         for stage in app.stages:
             head = stage.head
@@ -156,7 +156,7 @@ class StageApps:
     # --- bounds ---
 
     def refusal_of(self, owner: StageOwner) -> str:
-        """Why this app may not stage the one that it has begun; "" when it may."""
+        """Why this app may not stage the block that it has begun; "" when it may."""
         app = self._apps.get(owner.app)
         most = limits.STAGES_APP_MAX if owner.app else limits.STAGES_NAMELESS_MAX
         if app is None or app.count <= most:
@@ -172,12 +172,13 @@ class StageApps:
         )
 
     def bytes_of(self, app: str) -> int:
-        """That wait to be committed; none of those whose writers name no app."""
+        """Bytes that wait for a commit, without those of writers that name no app."""
         known = self._apps.get(app)
         return known.bytes if known is not None and app else 0
 
     def idlest(self, before_ns: int) -> list[Stage]:
-        """All stages of the app that has staged nothing for longest, unless that is since then."""
+        """All stages of the app that has been idle longest, unless it staged something since
+        then."""
         apps = [
             app
             for app in self._apps.values()
@@ -192,7 +193,7 @@ class StageApps:
     # --- looking and giving up ---
 
     def superseded(self) -> list[Stage]:
-        """Those of older attempts: a crash came before they were removed."""
+        """Stages of older attempts: a crash came before their removal."""
         return [
             stage
             for app in self._apps.values()
@@ -201,8 +202,8 @@ class StageApps:
         ]
 
     def of(self, name: str, version: int | None = None, up_to: int | None = None) -> list[Stage]:
-        """Of an app, of one version of it, or of all versions up to one; none that a commit works
-        on."""
+        """Stages of an app, of one version of it, or of all versions up to one; none that a commit
+        uses."""
         app = self._apps.get(name)
         return [
             stage
@@ -244,11 +245,11 @@ class CommitParts:
 
     @property
     def count(self) -> int:
-        """Of stages, in all lists."""
+        """The number of stages in all lists."""
         return sum(len(part) for parts in self._gathered.values() for part in parts)
 
     def add(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
-        """All that is there now, this part included. CommitGap when those before it are not."""
+        """Returns all parts so far, including this one. CommitGap when earlier ones are missing."""
         key = app, version
         parts = self._gathered.pop(key, [])
         if part > len(parts):

@@ -53,7 +53,7 @@ _WORDS = {
 
 
 class BlockInvalid(PenstockError):
-    """`position` is where the batch begins that is not right."""
+    """`position` is the start of the invalid batch."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"at byte {position}: {reason}")
@@ -62,7 +62,7 @@ class BlockInvalid(PenstockError):
 
 
 class Contents(NamedTuple):
-    """What is in a row of batches."""
+    """A summary of consecutive batches."""
 
     messages: int
     due_last_ns: int  # the latest due time; 0: none
@@ -90,8 +90,8 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
 
 
 def checked_header(data: memoryview | bytes, position: int) -> BatchHeader:
-    """Of the whole, intact batch at `position`, into which its position can be written. Raises
-    BlockInvalid."""
+    """The header of the whole, intact batch at `position`, into which a position can be written.
+    Raises BlockInvalid."""
     found, _ = check_batch(data, position)
     if found != BatchCheck.INTACT:
         raise BlockInvalid(position, _WORDS[BatchCheck(found)])
@@ -178,7 +178,7 @@ def put_in_place(
     leader_epoch: int = 0,
     producer: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Write into an intact batch where it stands, and whose it is."""
+    """Write position and owner into an intact batch."""
     put_position(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch, producer)
     checksum = crc32c(memoryview(batch)[CRC_FROM:])
     batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")
@@ -192,8 +192,8 @@ RULE = "headers are a JSON object, in UTF-8"
 def first_unreadable(
     data: memoryview, lengths: list[int], indexes: list[int]
 ) -> Generator[None, None, str]:
-    """`data` holds one text after another. What is wrong with the first that is no headers; empty
-    where all are. Yields between pieces of some milliseconds."""
+    """`data` holds one text after another. Describes the first invalid headers; empty where all are
+    valid. Yields between pieces of some milliseconds."""
     at = 0
     for number, (index, length) in enumerate(zip(indexes, lengths, strict=True)):
         text = data[at : at + length]

@@ -1,4 +1,4 @@
-"""A commit of stages into topics of a cluster, whose partitions are led anywhere.
+"""A commit of stages into topics of a cluster, whose partitions have leaders on any node.
 
 The stages wait on the node that their writer named. Their batches go to the leaders as those of an
 idempotent producer, which stands for the version of the app, so a batch is stored once, however
@@ -43,7 +43,7 @@ _EPOCHS = 1 << 16
 
 
 class _Part(NamedTuple):
-    """What goes to one partition."""
+    """The part of a commit for one partition."""
 
     topic: str
     partition: int
@@ -129,6 +129,6 @@ class ClusterCommitRun(CommitRun):
 
 
 def producer_of(app: str, version: int) -> tuple[int, int]:
-    """The id and the epoch of the idempotent producer that stands for a version of an app."""
+    """Id and epoch of the idempotent producer that represents a version of an app."""
     digest = sha256(f"{app}\0{version // _EPOCHS}".encode()).digest()
     return int.from_bytes(digest[:8], "little") | 1, version % _EPOCHS

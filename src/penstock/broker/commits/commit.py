@@ -70,7 +70,7 @@ CommitDone = Callable[[Committed | PenstockError], None]
 
 
 class _Target:
-    """A part of a commit that is under way: what goes to one partition."""
+    """The part of a running commit for one partition."""
 
     def __init__(
         self, topic: Topic, partition: int, stages: list[tuple[str, int]], count: int
@@ -93,8 +93,8 @@ class _Target:
         return self.topic.deleted
 
     def check(self) -> None:
-        """Raises Refused when it takes no messages now. One partition may refuse while the others
-        of its topic do not: it has stopped, or an unfinished commit has its end."""
+        """Raises Refused when it accepts no messages now. One partition may refuse while others of
+        its topic do not: it has stopped, or an unfinished commit holds its end."""
         reason = self.leader.refusal
         if reason:
             raise Refused(f"topic {self.leader.replica.label}: {reason}")
@@ -140,7 +140,7 @@ class CommitRun:
         self.advance()
 
     def resume(self) -> None:
-        """After a start: the record says `prepared`."""
+        """Continue after a start: the record says `prepared`."""
         self.decided = True
         self._steps = self._finish_found()
         self.advance()
@@ -179,7 +179,7 @@ class CommitRun:
         self._on_end(self, error)
 
     def _run(self, job: Job) -> Steps:
-        """A job in a sync thread. Raises the OSError that it ends with."""
+        """Run a job in a sync thread. Raises the OSError of the job."""
 
         def ended(error: OSError | None) -> None:
             self._job_out, self._error = False, error
@@ -237,7 +237,7 @@ class CommitRun:
         self._pin(found)
 
     def _chosen(self, refs: list[Ref]) -> dict[tuple[str, int], list[Stage]]:
-        """By topic and partition."""
+        """Stages by topic and partition."""
         chosen: dict[tuple[str, int], list[Stage]] = {}
         for ref in refs:
             topic = self._topics.get(ref.topic)
@@ -268,13 +268,13 @@ class CommitRun:
         self._reserved_bytes = length
 
     def _give_back(self, length: int) -> None:
-        """Of the room that was set aside."""
+        """Return reserved room."""
         length = min(length, self._reserved_bytes)
         self._reserved_bytes -= length
         self._context.reserved_bytes -= length
 
     def _check(self) -> Steps:
-        """Every stage is what was staged. Raises StageDamaged."""
+        """Compare every stage with its checksum. Raises StageDamaged."""
         for stage in self._pinned:
             position, count = stage.body_at, 0
             while position < stage.body_at + stage.head.bytes:
@@ -358,7 +358,7 @@ class CommitRun:
         self._context.engine.wake()
 
     def _pause(self, problem: StorageError) -> Steps:
-        """Until somebody calls `retry`."""
+        """Wait for a call of `retry`."""
         text = f"commit {self.file.version} of {self.file.app} waits to be finished: {problem}"
         for target in self._targets:
             if not target.gone:
@@ -391,7 +391,8 @@ class CommitRun:
     def _read(
         self, path: str, position: int, checked: Stage | None = None
     ) -> Generator[None, None, ReadJob]:
-        """A slice, of one batch at least. `checked`: the commit is refused if it cannot be read."""
+        """Read a slice of at least one batch. `checked`: the commit is refused if it cannot be
+        read."""
         job = ReadJob(self._context.disk, path, position)
         try:
             yield from self._run(job)
@@ -406,7 +407,7 @@ class CommitRun:
         return job
 
     def _is_new(self, target: _Target, staged: StagedBatch, path: str) -> bool:
-        """Not in the log from before a stop."""
+        """The batch is not in the log from before a stop."""
         if target.passed >= target.found:
             return True
         self._compare(target, staged, path)
@@ -418,7 +419,7 @@ class CommitRun:
         target.position += len(staged.data)
 
     def _store_batches(self, target: _Target, batches: list[StagedBatch]) -> None:
-        """All of a slice with one write, or none of it."""
+        """Store all batches of a slice with one write, or none."""
         if not batches:
             return
         target.group.store([(bytearray(staged.data), staged.messages) for staged in batches])
@@ -428,30 +429,29 @@ class CommitRun:
             self._pass(target, staged)
 
     def _begins_at(self, path: str) -> int:
-        """Of a stage that the start could not read."""
+        """The start of a stage that could not be read at the start."""
         try:
             return read_head(self._context.disk, path)[1]
         except (OSError, ValueError) as error:
             raise StageDamaged(path, f"cannot be read: {error}") from error
 
     def _compare(self, target: _Target, staged: StagedBatch, path: str) -> None:
-        """The log holds this very batch: so much of the commit was stored before the stop. The
-        header is not compared: it says where the batch stands."""
+        """The log holds this very batch: the commit was stored up to here before the stop. Headers
+        are not compared: they contain the position."""
         stored = next(target.found_batches, None)
         if stored is None or stored[HEADER_BYTES:] != memoryview(staged.data)[HEADER_BYTES:]:
             where = target.leader.log.path
             raise StorageError(where, f"the log holds something else than {path}")
 
     def _clean(self) -> Steps:
-        """No promise hangs on this: a start would do it. What fails is done again
-        (`retry.py`, `commits.py`)."""
+        """Not essential: a start would do it. Failures are retried (`retry.py`, `commits.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
         yield from self._remove([*names, *(n for part in self.file.parts for n in part.stages)])
         self.file.parts = []
         yield from self._note_done()
 
     def _note_done(self) -> Steps:
-        """What cannot be written is written later (`Commits`)."""
+        """A failed write is repeated later (`Commits`)."""
         self.file.state = "done"
         try:
             yield from self._run(RecordJob(self._context.disk, self._directory, self.file))

@@ -61,7 +61,7 @@ _DECISION = None  # in the place of an app: some decision could not be written
 
 
 class _App(NamedTuple):
-    """What is remembered of one."""
+    """The memory of one app."""
 
     version: int | None  # None: its first commit is not finished
     used_ns: int
@@ -98,8 +98,8 @@ class Commits:
     # --- the start and the stop ---
 
     def open(self) -> None:
-        """Finish what was decided. Raises StorageError when a record cannot be read: nobody could
-        say what is missing in which topic."""
+        """Finish decided commits. Raises StorageError when a record is unreadable: nobody could
+        tell which messages are missing in which topic."""
         prepared = self._read()
         for file in prepared:
             self._check_parts(file)
@@ -112,7 +112,7 @@ class Commits:
             self._context.syncs.wait_for(lambda: self._running is not None)
 
     def _check_parts(self, file: CommitFile) -> None:
-        """What is decided cannot be finished in a topic that is set aside, or without one of its
+        """A decided commit cannot be finished in a topic that is set aside, or without one of its
         partitions, and must not be noted as done without it."""
         for part in file.parts:
             reason = self._context.set_aside.get(part.topic)
@@ -144,7 +144,7 @@ class Commits:
         return prepared
 
     def close(self) -> None:
-        """What is decided is finished, as far as it can be."""
+        """Finish decided commits, as far as possible."""
         if self._running is not None:
             self._running.stops = True
             self._running.advance()
@@ -155,7 +155,7 @@ class Commits:
 
     @property
     def busy(self) -> bool:
-        """A commit goes on."""
+        """A commit is running."""
         return self._running is not None
 
     @property
@@ -168,7 +168,7 @@ class Commits:
         return known.version if known is not None else None
 
     def commit(self, app: str, version: int, refs: list[Ref], done: CommitDone) -> None:
-        """`done` hears what came of it. Raises Refused when too many are waiting."""
+        """`done` receives the outcome. Raises Refused when too many are waiting."""
         if len(self._waiting) >= limits.COMMITS_WAITING_MAX:
             raise Refused(f"{limits.COMMITS_WAITING_MAX} commits are waiting already")
         self._waiting.append(_WaitingCommit(app, version, refs, done))
@@ -234,7 +234,7 @@ class Commits:
     # --- what a run tells ---
 
     def _on_change(self, run: CommitRun) -> None:
-        """It can be seen, or it cannot be finished now."""
+        """The commit is visible, or cannot be finished now."""
         file = run.file
         self._records.forget([file.app])
         if run.shown:
@@ -313,7 +313,7 @@ class Commits:
         return topic is not None and topic.identity == identity
 
     def _forget_apps(self) -> None:
-        """Those that were not heard of for long. One that has committed but once may never do it
+        """Forget apps that have been idle for long. An app that has committed once may never do so
         again: batch jobs make up a name for each run."""
         now_ns = self._context.clock.wall_ns()
         stale = sorted(

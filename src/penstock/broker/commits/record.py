@@ -23,7 +23,7 @@ PROBE_NAMES = ("probe.json.tmp", "probed.json.tmp")  # a start removes them
 
 
 class CommitPart(msgspec.Struct, forbid_unknown_fields=True):
-    """What goes to one partition."""
+    """The part of a commit for one partition."""
 
     topic: str
     identity: str
@@ -62,7 +62,8 @@ def read_commit_file(disk: Disk, path: str) -> CommitFile:
 
 
 def prepared_commits(disk: Disk, data_path: str) -> list[CommitFile]:
-    """Those that a start is to finish. For tools that look at a directory without starting it."""
+    """Commits that a start has to finish. For tools that inspect a directory without starting
+    it."""
     directory = os.path.join(data_path, COMMITS)
     names = sorted(disk.listdir(directory)) if disk.is_directory(directory) else []
     files = [
@@ -74,7 +75,7 @@ def prepared_commits(disk: Disk, data_path: str) -> list[CommitFile]:
 
 
 class RecordJob:
-    """Puts a record on the disk. `may_be_read`: by a start, whatever was raised."""
+    """Writes a record to disk. `may_be_read`: a start may find it, whatever was raised."""
 
     teaches = False
 

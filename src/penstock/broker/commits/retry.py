@@ -1,5 +1,5 @@
-"""What failed on the disk, and is tried again about once a second until it succeeds; `/ping` names
-it meanwhile.
+"""Retries failed disk operations about once a second until they succeed; `/ping` names them
+meanwhile.
 
 | what failed | the try |
 |---|---|
@@ -26,12 +26,13 @@ Ended = Callable[[Mapping[Any, Any], OSError | None], None]
 
 
 def _nothing(*_: object) -> None:
-    """Nobody has to hear of it."""
+    """No caller waits for the end."""
 
 
 class Retries:
-    """Of one trouble, one try at a time. `job` makes it of a few things that failed; None: not now.
-    `on_end` hears of each try, before health says that the trouble is over."""
+    """Retries of one trouble, one attempt at a time. `job` makes a job from some failed items;
+    None: not now. `on_end` is called after each attempt, before health reports that the trouble is
+    over."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Retries:
         self._health.report("", self._trouble, f"{self._reason(key)}: {error}")
 
     def forget(self, keys: Iterable[Any]) -> None:
-        """They succeeded otherwise, or do not matter any more."""
+        """The items succeeded otherwise, or do not matter any more."""
         for key in keys:
             self.failed.pop(key, None)
         self._clear_if_done()

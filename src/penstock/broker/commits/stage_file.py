@@ -40,7 +40,7 @@ class StageHead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StagedBatch(NamedTuple):
-    """A batch of a stage."""
+    """One batch of a stage."""
 
     data: bytes
     messages: int
@@ -79,14 +79,14 @@ def _head_of(line: bytes, length: int) -> tuple[StageHead, int]:
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """There, and durably so."""
+    """Make the directory, durably."""
     if not disk.is_directory(path):
         disk.mkdir(path)
         disk.sync_directory(os.path.dirname(path))
 
 
 class DiskJob(Generic[T]):
-    """A call that waits for the disk. `answer` is what it returned."""
+    """A call that waits for the disk. `answer` is its result."""
 
     teaches = False  # it is no sync of a log: SyncPool is to learn nothing from it
     answer: T
@@ -99,7 +99,7 @@ class DiskJob(Generic[T]):
 
 
 def write_stage(disk: Disk, path: str, line: bytes, body: bytes | bytearray) -> None:
-    """Put a new one on the disk. Who had it written removes what a failure leaves."""
+    """Write a new stage to disk. The caller removes the leftovers of a failure."""
     directory, beside = os.path.dirname(path), path + ".tmp"
     make_directory(disk, directory)
     with closing(disk.create(beside)) as file:
@@ -118,8 +118,8 @@ def _slices(body: bytes | bytearray) -> Iterator[tuple[int, memoryview]]:
 
 
 def probe_write(disk: Disk, directory: str, names: tuple[str, str], length: int) -> None:
-    """Would a file of `length` bytes be written? The same steps, with zeros, under the second of
-    these names in the end. A start removes what a crash leaves of it."""
+    """Would a write of `length` bytes succeed? The same steps, with zeros, finally under the second
+    of these names. A start removes the leftovers of a crash."""
     beside, path = (os.path.join(directory, name) for name in names)
     make_directory(disk, directory)
     try:
@@ -146,7 +146,7 @@ def has_body(disk: Disk, path: str, start: int, body: bytes) -> bool:
 
 
 def read_through(disk: Disk, path: str) -> None:
-    """Can all of a stage be read? One that is gone is no trouble."""
+    """Can the whole stage be read? A missing one is no trouble."""
     if not disk.exists(path):
         return
     with closing(disk.open(path)) as file:
@@ -158,7 +158,7 @@ def read_through(disk: Disk, path: str) -> None:
 
 class ReadJob:
     """Reads the whole batches from `position` on, about a slice of them and at least one. `staged`
-    and `next_position` are the answer; `damage` says what is not as it was."""
+    and `next_position` are the answer; `damage` describes a difference from the staged bytes."""
 
     teaches = False
 
@@ -202,8 +202,8 @@ class ReadJob:
 
 
 class RemoveJob:
-    """Removes files that nobody needs any more, as many as it can. `left` are the others, and all
-    of them when their removal is not durable."""
+    """Removes files that nobody needs, as many as it can. `left` are the others, and all of them
+    when their removal is not durable."""
 
     teaches = False
 

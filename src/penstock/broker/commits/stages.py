@@ -1,5 +1,5 @@
-"""Stages: blocks of batches that wait on the disk, invisible, until a commit moves them to their
-topics (`commits.py`) or they are given up.
+"""Stages: blocks of batches that wait on disk, invisible, until a commit moves them to their topics
+(`commits.py`) or they expire.
 
 A stage belongs to one partition of a topic and has a name that its writer chose. The same name with
 the same bytes is the same stage; with other bytes it is refused. It remembers the identity of its
@@ -72,7 +72,7 @@ _log = logging.getLogger("penstock.broker")
 
 
 class Block(NamedTuple):
-    """What is to be staged: checked batches (`blocks.py`)."""
+    """Checked batches to stage (`blocks.py`)."""
 
     name: str
     body: bytes
@@ -115,8 +115,7 @@ class Stages:
     # --- the start ---
 
     def open(self, needed: set[str]) -> None:
-        """Bring them back. Files that are `needed` by an unfinished commit stay whatever they
-        hold."""
+        """Load the stages. Files `needed` by an unfinished commit are kept whatever they hold."""
         disk = self._context.disk
         self._number_next = 1 + max((stage_number(name) or 0 for name in needed), default=0)
         if not disk.is_directory(self.path):
@@ -190,8 +189,8 @@ class Stages:
     # --- staging ---
 
     def put(self, topic: Topic, block: Block, done: StageDone) -> None:
-        """`done` hears when it is on the disk, or why not. Raises Refused, and NotFound when the
-        topic has no such partition. Those of a cluster may be led anywhere."""
+        """`done` is called once it is on disk, or with the error. Raises Refused, and NotFound when
+        the topic has no such partition. Partitions of a cluster may have their leaders anywhere."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
         if block.partition >= topic.partition_count:
@@ -237,8 +236,8 @@ class Stages:
         self._check_room(block)
 
     def _check_room(self, block: Block) -> None:
-        """A commit copies what is staged, so there has to be room for that, too: sooner or later it
-        would be refused, and the disk would be full until then."""
+        """A commit copies the stages, so there has to be room for that, too: otherwise the commit
+        would be refused, with the disk full until then."""
         reason = self._context.room_refusal(len(block.body))
         staged = self.apps.bytes_of(block.owner.app)
         if not reason and staged:
@@ -292,8 +291,8 @@ class Stages:
         self._queue.submit(DiskJob(write), ended)
 
     def _probe(self, lengths: Mapping[int, object]) -> Job | None:
-        """The client has to send the stage again, and may be gone. Not where there is no room: a
-        probe must not be what fills the disk."""
+        """The client has to send the stage again, and may be gone. Does nothing where there is no
+        room: a probe must not fill the disk."""
         (length,) = lengths
         if self._context.room_refusal(length):
             return None
@@ -339,8 +338,8 @@ class Stages:
         return len(stages)
 
     def committed(self, app: str, version: int) -> None:
-        """What is left of that version and those before it will not be committed any more: tasks
-        that failed, or that ran twice."""
+        """The rest of that version and of earlier ones will not be committed any more: tasks that
+        failed, or ran twice."""
         self.discard(self.apps.of(app, up_to=version))
 
     def discard(self, stages: list[Stage]) -> None:
@@ -353,26 +352,27 @@ class Stages:
             self._forget(stage)
 
     def remove_files(self, names: list[str], done: Callable[[], None] = lambda: None) -> None:
-        """What cannot be removed is removed later (`settle`), or expires after the next start."""
+        """Failed removals are repeated later (`settle`), or the file expires after the next
+        start."""
         if names:
             self._left.run(dict.fromkeys(names), done)
         else:
             done()
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
-        """A request was refused since it could not be read. One that is gone is no trouble of the
-        disk."""
+        """A request was refused because the stage is unreadable. A missing stage is no trouble of
+        the disk."""
         if not isinstance(error, FileNotFoundError):
             self._unread.note(stage.file_name, error)
 
     def settle(self) -> None:
-        """About once a second: try again what failed."""
+        """Retry failures, about once a second."""
         for retries in (self._left, self._unwritten, self._unread):
             retries.settle()
 
     def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
-        """Give up what is too old, and what was for topics that are gone. `is_known` answers for a
-        name and an identity whether there is such a topic."""
+        """Drop stages that are too old, and those of deleted topics. `is_known` tells whether a
+        topic of a name and an identity exists."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
         gone = {topic for topic in self._context.staged if not is_known(*topic)}
         stale: list[Stage] = []

@@ -1,6 +1,5 @@
-"""An append: the batches that one gathered write puts at the log's end, who waits for them, and
-publishes that tell where their first message came to lie.
-"""
+"""An append: the batches that one gathered write puts at the end of the log, the publishers that
+wait for them, and publishes that report the position of their first message."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Encode = Callable[[int, int, int, int, int], bytes]
 
 
 class MessagePosition(NamedTuple):
-    """Where a message lies in its topic."""
+    """The position of a message in its topic."""
 
     partition: int
     offset: int
@@ -43,7 +42,7 @@ class Gathered(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A batch of its own in a row to come: it names its producer, and is encoded when its position
+    """A batch of its own in a later append: it names its producer, and is encoded when its position
     is known."""
 
     encode: Encode
@@ -54,7 +53,7 @@ class Whole(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """Where a batch stands that is not the first of its append."""
+    """The position of a batch that is not the first of its append."""
 
     offset: int
     position: int  # from the beginning of the append
@@ -84,7 +83,7 @@ class LogAppend:
         length: int = 0,
         buffers: list[Buffer] | None = None,
     ) -> None:
-        """With its first batch, or none yet."""
+        """With a first batch, or empty."""
         self.base_offset = base_offset
         self.agreed_end = agreed_end  # what its headers say that every member has synced
         self.base_id = base_id
@@ -97,7 +96,7 @@ class LogAppend:
         self.numbered_done: list[PublishDone] = []  # of producers that number their messages
 
     def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
-        """One batch, behind those that are there."""
+        """Add a batch behind the others."""
         if self.count:
             if self.inner is None:
                 self.inner, self.buffers = [], list(self.buffers)
@@ -118,7 +117,7 @@ class LogAppend:
             done(error)
 
     def answer_unnumbered(self, error: PenstockError | None) -> None:
-        """Answer those who do not number their messages: they wait no longer."""
+        """Answer publishers that do not number their messages: they wait no longer."""
         waiting, self.done = self.done, []
         for done in waiting:
             done(error)
@@ -138,12 +137,12 @@ class Traced(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """In the log, without its share of the batch's header."""
+        """Bytes in the log, without its share of the batch's header."""
         return LENGTH_BYTES + len(self.body) + (TRACE_BYTES if self.trace_id else 0)
 
 
 class Stored(NamedTuple):
-    """Where the first message of a publish is."""
+    """The position of a publish's first message."""
 
     offset: int
     id: int
@@ -153,7 +152,7 @@ TracedDone = Callable[[PenstockError | Stored], None]
 
 
 class Content(Protocol):
-    """A message, and what its trailer says of it."""
+    """A message, and the entries of its trailer."""
 
     @property
     def body(self) -> bytes: ...
@@ -164,8 +163,8 @@ class Content(Protocol):
 def publish_located(
     group: GroupCommit | Outbox, contents: Sequence[Content], due_ns: int, done: TracedDone
 ) -> None:
-    """All into one batch. `done` hears where the first is when that batch is safe, or why it is
-    not stored."""
+    """Publish all into one batch. `done` receives the position of the first message once that batch
+    is safe, or the error."""
     index = 0
 
     def append() -> None:

@@ -65,7 +65,7 @@ class CommitPhase(IntEnum):
 
 
 class CommitMove(IntEnum):
-    """What makes a state another one."""
+    """The event that changes a state."""
 
     HOLD = 1  # a commit of stages takes the log's end
     BLOCK = 2  # it cannot go on
@@ -137,8 +137,8 @@ class CommitState:
         return self.ready and not before
 
     def wrote(self, end: int) -> bool:
-        """An append up to `end` stands in the log, and, where there are others, the rule knows.
-        True: it is committed."""
+        """An append up to `end` is in the log, and the replication rule knows of it, if there is
+        one. True: it is committed."""
         rule = self.rule
         if self.is_alone:  # what the rule would do, without asking it: every publish comes here
             rule.end = end
@@ -151,7 +151,7 @@ class CommitState:
         return False
 
     def advanced(self) -> bool:
-        """The rule has heard something. True: the append in flight is committed by that."""
+        """The replication rule has advanced. True: this commits the append in flight."""
         if self.in_flight_end == NONE or self.rule.committed < self.in_flight_end:
             return False
         self.in_flight_end = NONE
@@ -197,8 +197,8 @@ class DirectPublish:
         self._end.node_id = self._ids.node_id
 
     def write(self, wall_ns: int) -> bool:
-        """The open batch is stored. False: it has to be an append. Raises StorageError, and then
-        log and tail are as before."""
+        """Store the open batch. False: it needs an append. Raises StorageError, and then log and
+        tail are unchanged."""
         if not self._begin():
             return False
         try:
@@ -210,8 +210,8 @@ class DirectPublish:
         return stored
 
     def stay(self) -> list[tuple[Any, ...]]:
-        """What comes next is waited for in the kernel (`Engine.stay`), whose events this returns.
-        Raises StorageError; then the open batch is as before, and those before it are stored."""
+        """Wait in the kernel for the next publishes (`Engine.stay`), and return its events. Raises
+        StorageError; then the open batch is unchanged, and those before it are stored."""
         if not self._begin():
             return []
         try:
@@ -250,8 +250,8 @@ class SyncPace:
         self._due_ns = 0
 
     def look(self, unsynced_count: int, wall_ns: int) -> None:
-        """After an append, `unsynced_count` messages of that partition are not on the disk yet.
-        Below `every_count` there is no need to ask."""
+        """After an append, `unsynced_count` messages of that partition are not on disk yet. Below
+        `every_count` no call is needed."""
         if unsynced_count < self.every_count or wall_ns < self._due_ns:
             return
         self._due_ns = wall_ns + limits.SYNC_PAUSE_NS

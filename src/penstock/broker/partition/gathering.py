@@ -25,7 +25,7 @@ class Writer(Protocol):
 
 
 class Gathering:
-    """All writers whose next append waits for more publishers. `due_ns`: when the first is due."""
+    """All writers whose next append waits for more publishers. `due_ns`: the time of the first."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -36,7 +36,7 @@ class Gathering:
         self.due_ns = min(self.due_ns, due_ns)
 
     def take(self, mono_ns: int) -> list[Writer]:
-        """Those that are due; each is returned once."""
+        """Returns the due writers, each once."""
         due = [writer for writer, due_ns in self._writers.items() if due_ns <= mono_ns]
         for writer in due:
             del self._writers[writer]

@@ -126,7 +126,7 @@ class GroupCommit:
 
     @property
     def quiet(self) -> bool:
-        """All that was written is safe, here and elsewhere, and nothing is on its way."""
+        """All writes are safe, here and on the replicas, and nothing is on its way."""
         log = self.log
         if self.tail.sealed_count or self.busy or log.synced_end != log.written_end:
             return False
@@ -134,7 +134,7 @@ class GroupCommit:
 
     @property
     def agreed_end(self) -> int:
-        """What the headers say that every member has synced."""
+        """The end that every member has synced, according to the headers."""
         return self.log.synced_end if self._is_alone else self._rule.synced_everywhere
 
     @property
@@ -162,14 +162,13 @@ class GroupCommit:
     def publish_whole(
         self, encode: Encode, count: int, length: int, done: PublishDone, producer_id: int
     ) -> None:
-        """A batch that is shared with no other publisher; `encode` makes it when its position is
-        known."""
+        """A batch shared with no other publisher; `encode` makes it when its position is known."""
         self._hold(count, length)
         self._whole.append(Whole(encode, count, done, producer_id, length))
         self._write_whole(self._context.clock.wall_ns())
 
     def drop_whole(self, producer_id: int, error: PenstockError) -> None:
-        """One batch of this producer failed, so none of its later ones may be stored."""
+        """A batch of this producer failed, so none of its later ones may be stored."""
         dropped = [one for one in self._whole if one.producer_id == producer_id]
         self._whole = deque(one for one in self._whole if one.producer_id != producer_id)
         for one in dropped:
@@ -184,7 +183,7 @@ class GroupCommit:
             raise TooMuchWaiting(waiting, tail.waiting_bytes_max)
 
     def check_append(self, length: int) -> None:
-        """The same for what goes into the open batch though that may be full."""
+        """The same check for messages that join the open batch, though that may be full."""
         beyond = self.tail.open_bytes - limits.BATCH_BYTES_MAX
         if beyond > 0:
             self.check_waiting(beyond + length)
@@ -210,7 +209,7 @@ class GroupCommit:
     # --- appends ---
 
     def write(self, wall_ns: int) -> None:
-        """Write what has gathered. The path of every publish, so nothing slow is here."""
+        """Write the gathered publishes. The path of every publish, so nothing slow happens here."""
         count = self.tail.open_count
         if not (count or self._whole) or not self.state.ready:
             return
@@ -238,7 +237,7 @@ class GroupCommit:
         return not at_once and self._gathering.waits(self, count, self.tail.open_bytes)
 
     def stay(self) -> list[tuple[Any, ...]]:
-        """After `write` for publishers that wait for each answer: what they send next (see
+        """After `write` for publishers that wait for each answer: their next publishes (see
         `DirectPublish`), and the kernel's events after that."""
         if self.state.ready and not (self._open_done or self._gathered or self._whole):
             try:
@@ -249,7 +248,7 @@ class GroupCommit:
         return []
 
     def _write_whole(self, wall_ns: int) -> None:
-        """Those batches alone: in the midst of a turn the open batch still gathers."""
+        """Write only these batches: within a turn the open batch still gathers."""
         if self._writing_whole:
             return  # by one that was just answered: the loop below goes on with it
         self._writing_whole = True
@@ -277,7 +276,7 @@ class GroupCommit:
         return append
 
     def _empty_append(self) -> LogAppend:
-        """An append whose batches are still to come."""
+        """An append without batches so far."""
         return LogAppend(self.log.written_end, self.agreed_end)
 
     def _seal_whole(self, append: LogAppend, wall_ns: int) -> None:
@@ -292,7 +291,7 @@ class GroupCommit:
             (append.numbered_done if one.producer_id > 0 else append.done).append(one.done)
 
     def _store(self, append: LogAppend, wall_ns: int) -> None:
-        """A sealed append into the log, and on its way to its publishers."""
+        """Store a sealed append in the log, and send it."""
         try:
             self._put(append, wall_ns)
         except StorageError as error:
@@ -318,7 +317,7 @@ class GroupCommit:
             self._pace.look(unsynced_count, wall_ns)
 
     def _look(self) -> None:
-        """The leadership has heard from outside."""
+        """The leadership has news."""
         if self._rule.over:
             self.leave(f"the leadership has ended: {self.leadership.reason}")
         elif self.state.advanced():
@@ -359,7 +358,7 @@ class GroupCommit:
         self._context.health.clear(self._label, Trouble.WRITE)
 
     def _fail_write(self, append: LogAppend, error: StorageError) -> None:
-        """This append was not stored; its publishers hear so. The next one is tried."""
+        """The append was not stored, and its publishers get the error. The next one is tried."""
         self.refused_bytes = append.length
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
         if self.leadership.is_shared:  # a part of it may stand in the file, and come back
@@ -375,7 +374,8 @@ class GroupCommit:
     # --- syncs ---
 
     def set_durability(self, durability: Durability) -> None:
-        """From the next append on. A change to `disk` also syncs what was acknowledged before."""
+        """Applies from the next append on. A change to `disk` also syncs earlier acknowledged
+        messages."""
         if durability == self.durability:
             return
         self.durability = durability
@@ -384,7 +384,7 @@ class GroupCommit:
             self.sync()
 
     def sync(self) -> bool:
-        """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
+        """Hand unsynced bytes to the sync threads. False when there are none."""
         awaited = self.state.in_flight_end != NONE
         return self._syncs.sync(self.log, self._synced, awaited) or self.log.busy
 
@@ -396,7 +396,7 @@ class GroupCommit:
         self._pass_gate()
 
     def _go_on(self) -> None:
-        """Commit the append in flight, and write what has gathered behind it."""
+        """Commit the append in flight, and write the publishes gathered behind it."""
         state, rule = self.state, self._rule
         awaited = state.in_flight_end != NONE
         if rule.waits:
@@ -425,7 +425,8 @@ class GroupCommit:
         append.answer(error)
 
     def leave(self, reason: str) -> None:
-        """The leadership is over. The next leader gets what gathered, and may commit the append."""
+        """The leadership is over. The next leader gets the gathered publishes, and may commit the
+        append."""
         if self.stopped:
             return
         append, tail = self._append, self.tail
@@ -441,10 +442,9 @@ class GroupCommit:
         append.answer(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
-        """What has waited too long behind one append is refused, however many appends came before,
-        and the append's own publishers hear that it is in doubt: it may be committed yet. A
-        producer that numbers its messages goes on waiting, for its repeat would wait for the same
-        append."""
+        """Publishes that have waited too long behind appends are refused, and the publishers of the
+        append in flight get an unknown outcome: it may be committed yet. An idempotent producer
+        goes on waiting, since its repeat would wait for the same append."""
         waits = self.uncommitted and not self.state.ready and self._gate is None
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
@@ -466,8 +466,8 @@ class GroupCommit:
     # --- the part of a commit of stages ---
 
     def hold(self, gate: Callable[[], None]) -> None:
-        """From here to `release` the log's end belongs to a commit (`commits/commit.py`); other
-        publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
+        """From here to `release` the end of the log belongs to a commit (`commits/commit.py`);
+        other publishes gather. `gate` is called after each change: see `quiet`, `stopped`."""
         if self._gate is not None:
             raise RuntimeError(f"{self._label}: two commits hold the end of the log")
         self.state.move(CommitMove.HOLD)
@@ -482,8 +482,8 @@ class GroupCommit:
         self._gate()
 
     def store(self, batches: Sequence[tuple[bytearray, int]]) -> None:
-        """Sound batches with the counts of their messages, as one append that is not seen before
-        `release`. Raises StorageError, and then the log is as before."""
+        """Store intact batches with their numbers of messages, as one append that stays invisible
+        before `release`. Raises StorageError, and then the log is unchanged."""
         log, ids = self.log, self._ids
         log.check_writable()
         wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
@@ -498,8 +498,8 @@ class GroupCommit:
             self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 
     def block(self, reason: str) -> None:
-        """The commit cannot be finished now. What has gathered behind it is refused meanwhile.
-        Without a reason: it goes on."""
+        """The commit cannot be finished now. Publishes gathered behind it are refused meanwhile.
+        Without a reason: it continues."""
         if reason == self.blocked:
             return
         self.state.move(CommitMove.BLOCK if reason else CommitMove.UNBLOCK)
@@ -509,7 +509,7 @@ class GroupCommit:
             self._fail_open(WriteRefused(self.log.path, reason))
 
     def release(self, count: int, size: int) -> None:
-        """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
+        """The messages of the commit become visible: `count` messages, `size` bytes of bodies."""
         self._gate = None
         if self.state.is_retired:
             return
@@ -522,7 +522,7 @@ class GroupCommit:
     # --- the end ---
 
     def stop(self, reason: str) -> None:
-        """No more writes. What had gathered is refused."""
+        """No more writes. Gathered publishes are refused."""
         self.state.move(CommitMove.STOP)
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
@@ -547,7 +547,7 @@ class GroupCommit:
             done(error)
 
     def retire(self) -> None:
-        """The topic is being deleted: what was published before is answered as published, and goes
+        """The topic is being deleted: earlier publishes are answered as published, and are deleted
         with it."""
         self.state.move(CommitMove.RETIRE)
         self._syncs.wait_for(lambda: self.busy)
@@ -566,7 +566,7 @@ class GroupCommit:
         self._pass_gate()
 
     def close(self) -> None:
-        """Write and sync what is there. Raises nothing: why a last append failed went to its
+        """Write and sync the rest. Raises nothing: the error of a last append went to its
         publishers and to health."""
         self._syncs.wait_for(lambda: self.busy)
         while self.state.ready and (self.tail.open_count or self._whole):

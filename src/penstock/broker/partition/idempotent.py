@@ -1,4 +1,4 @@
-"""Idempotent publishing at a leader: what is on its way to the disk, and what a stamp means now.
+"""Idempotent publishing at a leader: batches on their way to disk, and the meaning of a stamp now.
 
 A publish that follows on what is stored (or is being stored) becomes a batch of its own, whose
 header carries producer, epoch and first sequence. `producers.ProducerTable` knows what is stored;
@@ -31,7 +31,7 @@ StampedDone = Callable[[PenstockError | None, Stored | None], None]
 
 
 class Stamp(NamedTuple):
-    """What an idempotent publish says of itself."""
+    """The producer, epoch and sequence of an idempotent publish."""
 
     producer_id: int
     epoch: int
@@ -39,7 +39,7 @@ class Stamp(NamedTuple):
 
 
 class _Pending:
-    """A batch on its way to the disk."""
+    """A batch on its way to disk."""
 
     __slots__ = ("count", "done", "repeats", "stamp", "where")
 
@@ -56,7 +56,7 @@ class _Pending:
 
 
 class StampedPublishes:
-    """Those of one leader."""
+    """The idempotent publishes of one leader."""
 
     def __init__(
         self, context: Context, topic_name: str, group: GroupCommit, table: ProducerTable
@@ -76,7 +76,7 @@ class StampedPublishes:
         done: StampedDone,
         sections: Sequence[Sections] = (),
     ) -> None:
-        """`sections`: none, or for each body what the trailer says of it. Raises as
+        """`sections`: none, or for each body its entries of the trailer. Raises as
         `publish_batch`."""
         columns = _columns(len(bodies), due_ns, sections)
 
@@ -111,7 +111,7 @@ class StampedPublishes:
         )
 
     def knows(self, producer_id: int) -> bool:
-        """Is anything of it stored here, or on its way?"""
+        """Is any batch of the producer stored here, or on its way?"""
         return producer_id in self._pending or self._table.find(producer_id) is not None
 
     def is_repeat(self, stamp: Stamp, count: int) -> bool:
@@ -119,7 +119,7 @@ class StampedPublishes:
         return self._find(stamp, count) is not None
 
     def _find(self, stamp: Stamp, count: int) -> Known | _Pending | None:
-        """Where this very publish is known from; None when it is new and in its place."""
+        """Where this very publish is known from; None when it is new and in sequence."""
         if stamp.sequence + count > SEQUENCE_END_MAX:
             raise Refused("the sequences of this epoch are used up: begin another one")
         known = self._table.find(stamp.producer_id)
@@ -136,9 +136,9 @@ class StampedPublishes:
     def _judge(
         self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
     ) -> SequenceVerdict:
-        """A leader that may have been replaced does not know what was committed since, so it cannot
-        call anything a gap. A process that stood still hears its clients before it
-        looks at the time, so that is done here."""
+        """A leader that may have been replaced does not know of later commits, so it cannot report
+        a gap. A process that was paused reads its clients before it checks the time, so that is
+        done here."""
         try:
             return judge(known, newest, stamp.epoch, stamp.sequence, count)
         except SequenceGap as error:
@@ -150,7 +150,7 @@ class StampedPublishes:
             raise Refused(reason) from error
 
     def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
-        """The one whose safety makes all below `end` safe."""
+        """The append whose commit covers everything below `end`."""
         for one in pending or ():
             if one.stamp.epoch == epoch and end <= one.next_sequence:
                 return one
@@ -181,7 +181,8 @@ class StampedPublishes:
 def _columns(
     count: int, due_ns: int, sections: Sequence[Sections]
 ) -> dict[int, dict[int, int | bytes]] | None:
-    """What the batch says of its messages besides their bodies: by section, then by message."""
+    """The entries of a batch about its messages besides their bodies: by section, then by
+    message."""
     columns: dict[int, dict[int, int | bytes]] = {}
     if due_ns:
         columns[Section.DUE] = dict.fromkeys(range(count), due_ns)

@@ -32,9 +32,9 @@ Snapshot = Callable[[], tuple[int, Sequence[Group]]]  # handed end, and every ch
 
 
 class Journal:
-    """`epoch`: of the leader; 0 on a node by itself, which also goes on with a file that it finds.
-    The `files` say themselves how they are, and are synced by themselves. What `append` and `begin`
-    return is what was written, for the other replicas."""
+    """`epoch`: of the leader; 0 on a single node, which also continues a file that it finds. The
+    `files` report their own health, and are synced separately. `append` and `begin` return the
+    written bytes, for the other replicas."""
 
     def __init__(self, files: JournalFiles, bytes_max: int, epoch: int, handed_end: int) -> None:
         self.files = files
@@ -53,7 +53,7 @@ class Journal:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, bytes_max: int) -> tuple[Journal, Folded | None]:
-        """The journal of a node by itself and what it says; None when it says nothing at all."""
+        """The journal of a single node, and its contents; None when it has none."""
         files, found = JournalFiles.open(disk, directory, ALONE)
         folded = found.folded if found is not None else None
         return cls(files, bytes_max, 0, folded.handed_end if folded is not None else 0), folded
@@ -77,7 +77,7 @@ class Journal:
         return record
 
     def begin(self, snapshot: Snapshot) -> bytes:
-        """Start a generation with a snapshot, which covers all that was said before."""
+        """Start a generation with a snapshot, which covers all earlier records."""
         self.files.prepare()
         handed_end, groups = snapshot()
         generation = max(self.files.generation_max + 1, generation_of(self._epoch, 0))
@@ -90,8 +90,8 @@ class Journal:
         return record
 
     def _look_at_snapshot(self) -> None:
-        """From where on the next generation begins: twice a large snapshot, so that writing one is
-        paid for by as much of changes."""
+        """The size at which the next generation begins: twice a large snapshot, so that a snapshot
+        is written at most once per as many bytes of changes."""
         self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
 
     def rest(self) -> None:
@@ -100,10 +100,10 @@ class Journal:
             self.close()
 
     def _note_synced(self) -> None:
-        """While nothing is to do, an empty record says that all before it is on the disk: it is the
-        witness should one of them rot. Nothing is lost with it, so it needs no sync of its own. A
-        leader of others writes none, for they would miss it in the sequence; they are its
-        witnesses."""
+        """When idle, an empty record states that all records before it are on disk: evidence,
+        should one of them become corrupt. Its loss costs nothing, so it needs no sync of its own. A
+        leader with replicas writes none: they would be missing in the sequence, and the replicas
+        are evidence enough."""
         files = self.files
         if files.broken or files.busy or files.unsynced or self._epoch:
             return
@@ -126,8 +126,8 @@ class PartitionEnds(NamedTuple):
 
 
 def start_of_unknown(ends: PartitionEnds, partition_is_younger: bool, gathers: bool) -> int:
-    """`partition_is_younger` than the channel, by the revisions at which the two were made.
-    `gathers`: the topic keeps what comes to itself, being paused or without another channel."""
+    """`partition_is_younger` than the channel, by the revisions of their creations. `gathers`: the
+    topic keeps new messages itself, being paused or without another channel."""
     if partition_is_younger:
         return ends.start_offset
     if gathers:

@@ -103,7 +103,7 @@ class Leader:
 
     @property
     def refusal(self) -> str:
-        """Why no publish is taken, until something changes; empty when they are."""
+        """Why publishes are refused until something changes; empty when they are accepted."""
         if self.group.stopped:
             return self.group.stopped
         if not self._permits.publishes:
@@ -116,8 +116,8 @@ class Leader:
 
     @property
     def acts(self) -> bool:
-        """May it remove what is old, and send messages elsewhere, by what is known of its
-        leadership? (`replication/authority.py`)"""
+        """May it remove old messages, and send messages elsewhere, by its authority?
+        (`replication/authority.py`)"""
         return self._permits.acts
 
     def permit(self, permits: Permits) -> None:
@@ -131,8 +131,8 @@ class Leader:
         topic.refresh_refusal()
 
     def when_held(self, done: PublishDone) -> None:
-        """When all that the journal says by now is on the disk of every needed member; with
-        ChangeUnknown when the leadership ends before that, or has. A node by itself answers at
+        """Called once every needed member has the present contents of the journal on disk; with
+        ChangeUnknown when the leadership ends earlier, or has ended. A single node answers at
         once."""
         led = self.led
         if led is None:
@@ -143,8 +143,8 @@ class Leader:
         led.when_held(lambda: done(None), lambda: done(lost))
 
     def keep_order(self, leadership: Leadership) -> None:
-        """In strictly ordered channels the next message waits for the set, where others are wanted
-        to have the partition."""
+        """In strictly ordered channels the next message waits for the in-sync set, if the partition
+        has other replicas."""
         machine, channels = leadership.machine, self.topic.channels.values
         gates = OrderGates(
             self.number, channels, self.when_held, lambda: len(machine.record.wanted) > 1
@@ -165,7 +165,7 @@ class Leader:
 
     @property
     def backend_depth(self) -> int:
-        """How many of `depth` have to be read from the disk."""
+        """The part of `depth` that has to be read from disk."""
         tail = self.tail
         return max(0, min(tail.memory_start, tail.committed_end) - tail.handed_end)
 
@@ -178,8 +178,8 @@ class Leader:
     # --- channels ---
 
     def bring_back(self, channels: Sequence[Channel], gathers: bool, hands_over: bool) -> None:
-        """The channels' windows as they were, and the point of handing over. `gathers`: the topic
-        keeps what comes to itself, being paused or without a channel."""
+        """Restore the channels' windows, and the handed end. `gathers`: the topic keeps new
+        messages itself, being paused or without a channel."""
         cursors, tail, log = self.cursors, self.tail, self.log
         if cursors is None:
             return
@@ -199,8 +199,8 @@ class Leader:
     def _state(
         self, cursors: Cursors, channel: Channel, channels: Sequence[Channel], handed_end: int
     ) -> ChannelState:
-        """`handed_end`: as the journal has it. A partition of several replicas may not know a
-        channel: then it has never confirmed it."""
+        """`handed_end`: from the journal. A partition of several replicas may not know a channel:
+        then it has never confirmed it."""
         if self.leadership.is_alone or cursors.knows(channel.number):
             return cursors.state(channel.number, channel.name, self.log)
         gathers = self.topic.paused or not any(cursors.knows(one.number) for one in channels)
@@ -220,8 +220,8 @@ class Leader:
             self.cursors.adopt(channel.number, window)
 
     def add_window(self, channel: Channel, kept: bool) -> None:
-        """Of a new channel: it begins where the topic's own queue does, or has all of a partition
-        that came after it."""
+        """Add the window of a new channel: it begins at the topic's own queue, or has all of a
+        partition that is younger."""
         is_younger = kept and self.replica.is_younger_than(channel)
         start_offset = self.log.start_offset if is_younger else self.tail.handed_end
         window = self._context.engine.window(self.tail, start_offset)
@@ -236,7 +236,7 @@ class Leader:
         self._context.engine.forget_window(channel.windows[self.number])
 
     def _step_over_damage(self, window: Window, finished: Sequence[tuple[int, int]] = ()) -> None:
-        """`finished` is what the journal knew: that was in the trace before."""
+        """`finished`: in the journal already, so traced before."""
         self.topic.set_time()
         for start, end in self._stepped_over:
             if end > window.low:
@@ -250,7 +250,7 @@ class Leader:
 
     def concede(self, start: int, end: int) -> None:
         """Readers do not wait for [start, end) any more. It holds for this leadership, and the
-        journal takes to every replica what the channels have passed."""
+        journal carries the channels' progress to every replica."""
         if any(known[0] <= start and end <= known[1] for known in self._conceded):
             return
         self._conceded.append((start, end))
@@ -263,7 +263,7 @@ class Leader:
         self.topic.touch()
 
     def concede_damage(self) -> list[tuple[int, int]]:
-        """By an operator's word: all that is known to be corrupt and is still waited for."""
+        """By an operator's command: all corrupt ranges that readers still wait for."""
         if self.steps_over_damage:
             return []
         ranges = joined(self.replica.damaged)
@@ -272,7 +272,7 @@ class Leader:
         return ranges
 
     def passable(self, error: StorageError, offset: int) -> int:
-        """How far a reader at `offset` steps; `offset` when it waits."""
+        """The next offset for a reader at `offset`; `offset` when it has to wait."""
         if not isinstance(error, LogDamaged):
             return offset
         end = max(error.to_offset, offset + 1)
@@ -295,16 +295,16 @@ class Leader:
         return floor
 
     def store_cursors(self) -> None:
-        """Put into the journal what changed outside of a turn."""
+        """Write changes outside of a turn to the journal."""
         if self.cursors is not None:
             self.cursors.append_changes()
 
     # --- reading ---
 
     def load(self, window: Window, which: int, offset: int) -> None:
-        """The answer to a NEED: the block that holds `offset`. What cannot be read just now is
-        tried again at housekeeping, and the channel waits for it; so it does for what is corrupt,
-        except on a node by itself."""
+        """The answer to a NEED: the block that holds `offset`. A failed read is repeated at
+        housekeeping, and the channel waits for it; so it does for a corrupt block, except on a
+        single node."""
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except StorageError as error:
@@ -319,7 +319,7 @@ class Leader:
             window.load(which, block)
 
     def load_again(self) -> None:
-        """What could not be read."""
+        """Retry failed reads."""
         unread, self._unread = self._unread, {}
         for (window, which), offset in unread.items():
             if not window.owner.deleted:
@@ -330,7 +330,7 @@ class Leader:
     # --- housekeeping ---
 
     def retain(self, wall_ns: int, old_end: int) -> None:
-        """Let go of old segments of which nothing is wanted; what is below `old_end` is old."""
+        """Remove old segments that nothing needs; messages below `old_end` are old."""
         self._retain(wall_ns, self.retain_age_ns, self.retain_bytes, old_end)
 
     def clean(self, wall_ns: int, kept_bytes: int) -> int:
@@ -359,8 +359,8 @@ class Leader:
         return removed
 
     def _remove(self, floor: int, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
-        """Where there are other replicas, their journals say first where the log begins, and all
-        of them have that on their disks before anything goes."""
+        """With other replicas, their journals state first where the log begins, and all of them
+        have that on disk before anything is removed."""
         producers = self.replica.producers
         kept = floor if producers.floor is None else producers.floor
         if self.led is None or self.cursors is None:
@@ -375,8 +375,8 @@ class Leader:
         return 0
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
-        """Sync what is unsynced, repeat the synced end in the mark, and try again what failed. True
-        when nothing is left."""
+        """Sync, repeat the synced end in the mark, and retry failures. True when nothing is
+        left."""
         settled = self._settle_log(wall_ns, sync_log)
         tail = self.tail
         settled &= self.replica.producers.settle(
@@ -418,7 +418,7 @@ class Leader:
     # --- the end ---
 
     def close(self) -> None:
-        """Write and sync what was gathered, then close the files. Raises nothing."""
+        """Write and sync gathered publishes, then close the files. Raises nothing."""
         self.group.close()
         stopped = self.group.stopped
         self.replica.close()
@@ -426,7 +426,7 @@ class Leader:
             self.replica.producers.close(self.tail.committed_end)
 
     def retire(self) -> None:
-        """The topic is being deleted: answer what is under way."""
+        """The topic is being deleted: answer running publishes."""
         self.group.retire()
         self.replica.producers.wait()
 
@@ -448,7 +448,7 @@ class Leader:
 
 
 def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> None:
-    """`window` will not ask for [from, to) again."""
+    """`window` skips [from, to) for good."""
     if which == Source.STRAY:
         window.lose_range(from_offset, to_offset, TraceKind.CORRUPT)
     else:
@@ -459,8 +459,8 @@ WhenHeld = Callable[[Callable[["PenstockError | None"], None]], None]
 
 
 class OrderGates:
-    """Of one partition, in one leadership. `channels`: those of the topic. `has_others`: is another
-    node to have the partition?"""
+    """The order gates of one partition, in one leadership. `channels`: those of the topic.
+    `has_others`: does the partition have another replica?"""
 
     def __init__(
         self,
@@ -476,8 +476,8 @@ class OrderGates:
         self._record_counts: dict[Channel, int] = {}  # records about it, while it has this order
 
     def note(self, numbers: set[int]) -> None:
-        """A record is written about the channels with these numbers, or would have been: what the
-        disk refuses counts as written, and is held when it could be written."""
+        """A record about the channels with these numbers was written, or failed: a failed one
+        counts as written, and is held once the write succeeds."""
         for channel in self._channels():
             if channel.number not in numbers or self._partition not in channel.windows:
                 continue

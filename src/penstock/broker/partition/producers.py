@@ -1,5 +1,5 @@
-"""Idempotent publishing: what each producer has stored in one partition, so that a retry stores
-nothing twice and a gap is seen.
+"""Idempotent publishing: the batches that each producer has stored in one partition, so that a
+retry stores nothing twice and a gap is found.
 
 A producer gives its messages numbers: the first of an epoch is 0, and each publish names the number
 of its first message. The header of each such batch carries producer, epoch and first sequence.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class StoredProducer(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """One producer, as stored."""
+    """One producer in the file."""
 
     producer_id: int
     epoch: int
@@ -83,7 +83,7 @@ def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
 
 
 def encode_table(end: int, table: dict[int, Known]) -> bytes:
-    """The file, and what a learner is sent."""
+    """The bytes of the file, also sent to a learner."""
     entries = [StoredProducer(producer_id, *known) for producer_id, known in sorted(table.items())]
     return seal(msgspec.json.encode(ProducersFile(end, entries)))
 
@@ -114,8 +114,8 @@ class SnapshotJob:
 
 class ProducerTable:
     """The table of one replica. `kept` False: an ephemeral topic, nothing outlives it.
-    `committed_end`: what is known to be committed of the log; None: all of it. Raises TopicDamaged
-    and StorageError when its file cannot be read."""
+    `committed_end`: the known committed end of the log; None: all of it. Raises TopicDamaged and
+    StorageError when its file is unreadable."""
 
     def __init__(
         self,
@@ -151,11 +151,11 @@ class ProducerTable:
         return self._machine.table.get(producer_id)
 
     def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
-        """What is committed of this producer."""
+        """Record a committed batch of this producer."""
         self._machine.table[producer_id] = Known(epoch, next_sequence, used_ns)
 
     def has_room(self) -> bool:
-        """For one more producer."""
+        """Is there room for one more producer?"""
         if self._count() < limits.PRODUCERS_MAX:
             return True
         self._forget()
@@ -167,7 +167,8 @@ class ProducerTable:
     # --- the file ---
 
     def begin(self) -> None:
-        """The file, before the first batch. Once in the life of a topic, so it is waited for."""
+        """Make the file, before the first batch. This happens once for a topic, so the caller waits
+        for it."""
         if self._begun:
             return
         end = min(self._machine.end, self._log.synced_end)
@@ -205,7 +206,7 @@ class ProducerTable:
             self._replace(log.synced_end)
 
     def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
-        """What the log says from `end` on, with `table` as of there."""
+        """Fold the batches of the log from `end` on into `table`."""
         self._machine = ProducerReplication(end, table)
         self._read_end = max(end, self._log.start_offset)
         self.learn(committed_end)
@@ -218,19 +219,19 @@ class ProducerTable:
         self._end = end
 
     def renew(self) -> None:
-        """The file holds up what could be removed of the log: the next `settle` writes it again."""
+        """The file holds up retention: the next `settle` writes it again."""
         self._is_wanted = True
         self._touch()
 
     @property
     def floor(self) -> int | None:
-        """Retention must keep what is at or above it; None: there is no bound."""
+        """Retention must keep the log from this offset on; None: no bound."""
         return self._end if self._kept and self._begun else None
 
     # --- one replica of several ---
 
     def appended(self, headers: Iterable[BatchHeader]) -> None:
-        """Of a follower: these batches were written to the log, behind those before."""
+        """For a follower: these batches were appended to the log."""
         for header in headers:
             if header.producer_id:
                 self._machine.wrote(stamped_of(header))
@@ -245,31 +246,30 @@ class ProducerTable:
                 self.renew()
 
     def learn(self, committed_end: int) -> None:
-        """Of a follower: the log is committed so far. What was appended and not reported is read
-        from it. A corrupt batch is stepped over: a producer whose last publishes are lost in it
-        gets a gap, never a wrong OK; what it sends again of them is stored again. When another
-        replica's copy takes its place, `restored` adds what that says."""
+        """For a follower: the log is committed up to here. Batches that were appended without a
+        report are read from it. A corrupt batch is skipped: a producer whose last publishes are
+        lost in it gets a gap, never a wrong OK; its repeats are stored again. When another
+        replica's copy replaces the batch, `restored` adds its entries."""
         if self._read_end < self._log.written_end:
             self.appended(header for header, _ in self._log.intact_batches(self._read_end))
             self._read_end = self._log.written_end  # though its end may not be readable
         self._machine.committed(min(committed_end, self._read_end))
 
     def leave_leadership(self, committed_end: int, noted_end: int) -> None:
-        """Of a leader that was: what its log has above the committed end may be cut. Only what lies
-        below `noted_end` was noted: a leadership can end at once with the commit of its last
-        append."""
+        """For a former leader: its log above the committed end may be cut. Only batches below
+        `noted_end` were noted: a leadership can end together with the commit of its last append."""
         self.pending = ()
         self._machine.committed(noted_end)
         self._read_end = noted_end
         self.learn(committed_end)
 
     def take_tail(self) -> list[Stamped]:
-        """Of a new leader: what lies above the committed end is pending there from now on."""
+        """For a new leader: batches above the committed end are pending there from now on."""
         return self._machine.take_tail()
 
     def cut(self, end: int) -> bool:
-        """The log was cut. False: below what this table knows to be committed, as only an operator
-        can have it; it was folded from what is left, and a leader's has to be installed."""
+        """The log was cut. False: below the committed end of this table, as only an operator can
+        cause; it was folded from the rest, and a leader's table has to be installed."""
         self._read_end = min(self._read_end, end)
         if self._machine.cut(end):
             return True
@@ -279,16 +279,15 @@ class ProducerTable:
         return False
 
     def snapshot(self, committed_end: int = 0) -> bytes:
-        """Of a leader or a follower, for a learner; as of `committed_end`, if that is more than is
-        known here."""
+        """For a learner, from a leader or a follower; as of `committed_end`, if that is later."""
         self._machine.committed(committed_end)
         self._read_end = max(self._read_end, committed_end)
         return encode_table(self._machine.end, self._machine.table)
 
     def install(self, snapshot: bytes) -> None:
-        """Of a learner: another replica's table in the place of this one. Its end must lie in the
-        log here, so that nothing is left out behind it. Raises StorageError, and then the table is
-        as before."""
+        """For a learner: replace this table by another replica's. Its end must lie in the log here,
+        so that nothing is missing behind it. Raises StorageError, and then the table is
+        unchanged."""
         log = self._log
         try:
             file = decode_table(snapshot)
@@ -310,8 +309,8 @@ class ProducerTable:
         self._fold(file.end, _known(file), committed_end)
 
     def _has(self, file: ProducersFile) -> bool:
-        """The log here says the same, so the file need not: a node that comes back is sent a table
-        for each of its replicas, and waits for the disk in the loop."""
+        """The log here has the same entries, so the file need not: a returning node receives a
+        table for each of its replicas, and waits for the disk in the loop."""
         self.learn(file.end)
         own = {id: known[:2] for id, known in self._machine.table.items()}
         return self._begun and own == {id: known[:2] for id, known in _known(file).items()}
@@ -360,7 +359,7 @@ class ProducerTable:
             self._fail(error)
 
     def _forget(self) -> None:
-        """Producers that were not heard of for long."""
+        """Forget producers that have been idle for long."""
         oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
         table = self._machine.table
         for producer_id, known in list(table.items()):
@@ -372,7 +371,7 @@ class ProducerTable:
         self._context.syncs.wait_for(lambda: self.busy)
 
     def close(self, committed_end: int) -> None:
-        """After all was written and synced, as far as that could be done: the next start need not
+        """Call after everything was written and synced, as far as possible: the next start need not
         read it."""
         self.wait()
         if not self._kept or not self._begun or committed_end > self._log.synced_end:
@@ -385,7 +384,7 @@ class ProducerTable:
 
 
 def stamped_of(header: BatchHeader) -> Stamped:
-    """Of a batch of an idempotent producer."""
+    """The stamp of a batch of an idempotent producer."""
     return Stamped(
         header.base_offset + header.count,
         header.producer_id,

@@ -1,4 +1,4 @@
-"""What one partition of a topic has on this node: its files, and the role it plays with them.
+"""A partition of a topic on this node: its files, and its role.
 
     Replica: log, channel journal, table of producers, epoch: open files, and nothing is served
       led        by a `Leader` publishers and consumers are served, with objects of the kernel
@@ -86,12 +86,12 @@ class Replica:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
     def lead(self, leadership: Leadership | None = None) -> Leader:
-        """A tail that continues the log, and no windows yet."""
+        """A tail that continues the log, without windows so far."""
         self.led = Leader(self._context, self, leadership)
         return self.led
 
     def step_down(self) -> None:
-        """Its leadership is over, and the topic has nothing of it any more."""
+        """The leadership is over, and the topic has nothing of it any more."""
         self._marks = self.marks
         self.led = None
         self.topic.leaderships_ended += 1
@@ -117,7 +117,7 @@ class Replica:
     # --- files, led or not ---
 
     def mark(self, wall_ns: int) -> None:
-        """A mark that could not be written is tried again, and shown until it was."""
+        """A failed write of the mark is repeated, and shown until it succeeds."""
         health = self._context.health
         try:
             self.log.mark(wall_ns)
@@ -130,7 +130,7 @@ class Replica:
             health.clear(self.label, Trouble.MARK)
 
     def remove(self, segments: Callable[[], int]) -> int:
-        """Old ones go. Returns how many did; what cannot be removed is shown until it can."""
+        """Remove old segments. Returns how many; a failed removal is shown until it succeeds."""
         removed, reason = 0, ""
         try:
             removed = segments()
@@ -144,7 +144,7 @@ class Replica:
 
     @property
     def damaged(self) -> list[Damage]:
-        """What readers cannot have: from offset, to offset, reason."""
+        """Ranges that readers cannot have: start, end, reason."""
         return self.log.damaged
 
     def _report_damage(self, newest: Damage) -> None:
@@ -154,7 +154,7 @@ class Replica:
         self._context.health.report(self.label, Trouble.CORRUPT, f"{describe(newest)}{rest}")
 
     def refresh_damage(self) -> None:
-        """Retention may have removed what was corrupt."""
+        """Retention may have removed corrupt batches."""
         left = self.log.damaged
         if not left:
             self._context.health.clear(self.label, Trouble.CORRUPT)
@@ -166,7 +166,7 @@ class Replica:
     # --- the end ---
 
     def rest(self) -> None:
-        """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
+        """An idle replica holds no descriptors: so ten thousand topics fit a node."""
         self.log.rest()
         if self.replicated is not None and self.journal is None:
             self.replicated.rest()

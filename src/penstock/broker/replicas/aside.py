@@ -1,4 +1,4 @@
-"""What is not wanted on this node any more, in `aside/` of the data directory.
+"""Files that this node does not need any more, in `aside/` of the data directory.
 
 A replica that is released, cannot be read or is copied again is moved here first, by one rename:
 nothing of it is taken for a replica from then on. Its files go later.
@@ -82,7 +82,7 @@ class Aside:
             self._is_read = True
 
     def _remove_some(self, name: str, until_ns: int) -> bool:
-        """True: all of it is gone. What fails is tried again, behind the others."""
+        """True: everything is removed. Failures are retried, behind the others."""
         disk, path = self._disk, os.path.join(self._path, name)
         self._due_ns[name] = self._due_ns.pop(name)
         for one in disk.listdir(path):

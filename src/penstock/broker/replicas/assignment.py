@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Assignment:
-    """Of `owner`, which keeps more than the log."""
+    """`owner` keeps more than the log."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class Assignment:
 
     @property
     def has_failed(self) -> bool:
-        """It acknowledges nothing: it is stopped, or its disk takes nothing."""
+        """It acknowledges nothing: it is stopped, or its disk refuses writes."""
         follower = self.follower
         waits = follower is not None and follower.awaited is Awaited.ROOM
         return waits or isinstance(self.role, Stopped)
 
     @property
     def committed(self) -> int:
-        """What this replica knows to be."""
+        """The committed end that this replica knows."""
         if self.leadership is not None:
             return self.leadership.machine.committed
         return self._committed if self.follower is None else self.follower.machine.committed
@@ -151,11 +151,12 @@ class Assignment:
 
     @property
     def _is_named(self) -> bool:
-        """As the leader, in this incarnation: the id of another is of a leadership that is over."""
+        """The record names it as the leader, in this incarnation: another id belongs to a past
+        leadership."""
         return self.record is not None and self.record.leader == self.leader_id
 
     def _list(self) -> None:
-        """The follower hears what the record says of its replica."""
+        """The follower learns the record's entry about its replica."""
         follower, record = self.follower, self.record
         if follower is None:
             return
@@ -214,7 +215,7 @@ class Assignment:
     # --- a leadership that begins ---
 
     def _sync(self) -> None:
-        """What an earlier leader wrote, and this disk may not have yet."""
+        """Sync the writes of an earlier leader, which this disk may lack."""
         self._syncs.sync(self.files.log, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
@@ -228,7 +229,7 @@ class Assignment:
         self._look()
 
     def _look(self) -> None:
-        """Is what the log had before committed?"""
+        """Is the earlier part of the log committed?"""
         role = self.role
         if not isinstance(role, Leading) or role.served is not None:
             return
@@ -249,7 +250,7 @@ class Assignment:
     # --- a leadership that ends ---
 
     def _note_over(self) -> None:
-        """Before a publisher hears of it. That a sync failed is written down first."""
+        """Called before a publisher gets an answer. A failed sync is written down first."""
         self._is_over = True
         self._owner.mark_due()
         if self.files.log.stopped is not None:
@@ -286,7 +287,7 @@ class Assignment:
             self.receive(node, hello)
 
     def stop(self, reason: str) -> None:
-        """What is kept beside the log is in doubt: the replica ends, and a leadership before it."""
+        """Files beside the log are in doubt: the replica stops, and a leadership before it."""
         leadership = self.leadership
         if leadership is None:
             self._stop_for(reason)
@@ -352,7 +353,7 @@ class Assignment:
             self.follower.receive(node, frame)
 
     def _may_follow(self, node: int, hello: Hello) -> bool:
-        """A leader greets. A leader that is greeted ends its leadership for a higher epoch."""
+        """A leader greets. A greeting of a higher epoch ends a leadership."""
         if isinstance(self.role, Stopped):
             return False
         leadership = self.leadership
@@ -412,7 +413,7 @@ class Following:
 
 
 class Leading:
-    """`served` None: elected, and what its log had before is not known to be committed."""
+    """`served` None: elected, and the earlier part of its log is not known to be committed."""
 
     def __init__(self, leadership: Leadership, served: Leader | None = None) -> None:
         self.leadership = leadership

@@ -26,15 +26,14 @@ if TYPE_CHECKING:
 
 
 class ClusterChannel(NamedTuple):
-    """What the metadata says of a channel. `partitions_then`: how many its topic had when it was
-    made."""
+    """A channel of the metadata. `partitions_then`: the number of partitions at its creation."""
 
     entry: ChannelEntry
     partitions_then: int = PARTITIONS_MAX
 
 
 def adopt(topic: Topic, file: TopicFile) -> None:
-    """What the metadata says of the topic. Raises StorageError, and then nothing has changed."""
+    """Take over the metadata of the topic. Raises StorageError, and then nothing has changed."""
     before = topic.file()
     _set(topic, file)
     topic.store_or(lambda: _set(topic, before), changed=topic.file() != before)
@@ -51,8 +50,8 @@ def _set(topic: Topic, file: TopicFile) -> None:
 
 
 def adopt_channels(topic: Topic, found: Sequence[ClusterChannel]) -> None:
-    """All channels that are kept. Raises StorageError: then the next start may find them as they
-    were."""
+    """Take over all durable channels. Raises StorageError: then the next start may find the old
+    ones."""
     before = topic.file()
     numbers = {entry.name: entry.number for entry, _ in found}
     for channel in list(topic.channels.values()):
@@ -80,7 +79,7 @@ def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> N
 
 
 def begin_leadership(topic: Topic, leader: Leader) -> None:
-    """It leads a partition from now on. Raises StorageError: then the leadership cannot go on."""
+    """It leads a partition from now on. Raises StorageError: then the leadership has to end."""
     topic.prepare_route()
     leader.tail.trace_below = sample_below(topic.trace_rate)
     channels = list(topic.channels.values())
@@ -95,7 +94,7 @@ def begin_leadership(topic: Topic, leader: Leader) -> None:
 
 
 def end_leadership(topic: Topic, leader: Leader) -> None:
-    """It leads no more. What its consumers have in flight is not theirs to finish any more."""
+    """It leads no more. Its consumers cannot finish their messages in flight any more."""
     topic.silent.discard(leader.number)
     for channel in topic.channels.values():
         if leader.number in channel.windows:
@@ -105,9 +104,9 @@ def end_leadership(topic: Topic, leader: Leader) -> None:
 
 
 def when_held(leaders: Sequence[Leader], done: PublishDone) -> None:
-    """When the sets of these partitions have what their journals say by now; with ChangeUnknown
-    when a leadership ends before, or has ended. A node by itself: at once. Who changes something
-    takes the leaders before, so that a leadership that ends meanwhile is noticed."""
+    """Called once the in-sync sets of these partitions have the present contents of their journals;
+    with ChangeUnknown when a leadership ends earlier, or has ended. On a single node at once.
+    Callers that change something take the leaders before, so that a lost leadership is noticed."""
     waiting, failures = len(leaders), list["PenstockError"]()
 
     def held(error: PenstockError | None) -> None:

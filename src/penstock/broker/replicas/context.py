@@ -56,7 +56,7 @@ class _WaitingLearner(NamedTuple):
 
 
 class CatchUp:
-    """Of one node, for all partitions that it leads."""
+    """The catch-up of one node, for all partitions that it leads."""
 
     def __init__(self, slots_max: int = CATCH_UP_SLOTS) -> None:
         self.slots_max = slots_max
@@ -93,7 +93,7 @@ class CatchUp:
             fed[target] = self._now_ns
 
     def leave(self, node: int, target: Target) -> None:
-        """It needs no slot, or not any more."""
+        """It needs no slot any more."""
         self._stalled.discard((node, target))
         self._waiting.get(node, {}).pop(target, None)
         if self._fed.get(node, {}).pop(target, None) is not None:
@@ -138,12 +138,12 @@ class CatchUp:
 
 
 def _neediest(waiting: dict[Target, _WaitingLearner]) -> Target:
-    """Of those that need it equally, the one that has waited longest."""
+    """Among equal needs, the one that has waited longest."""
     return min(waiting, key=lambda target: waiting[target].need)
 
 
 class EpochLedger:
-    """`flush` is called once a turn. `trouble` says why nothing is made durable at present; it ends
+    """`flush` is called once a turn. `trouble` names why nothing is durable at present; it ends
     with a later flush, or, if the ledger has stopped, with the process."""
 
     def __init__(self, ledger: Ledger, syncs: Syncs) -> None:
@@ -164,7 +164,7 @@ class EpochLedger:
         self._put(key, ReplicaEntry(epoch, b"" if entry is None else entry.record), then)
 
     def note_revision(self, revision: int, restorations: int) -> None:
-        """The newest of the metadata that this node acts on; durable with what is saved later."""
+        """The newest revision that this node acts on; durable with the next save."""
         node = self.ledger.node
         if (restorations, revision) > (node.restorations, node.revision):
             self.ledger.set_node(node._replace(revision=revision, restorations=restorations))
@@ -189,7 +189,7 @@ class EpochLedger:
             self._waiting.append((number, then))
 
     def flush(self) -> None:
-        """Write what has gathered, and have it synced."""
+        """Write the gathered entries, and sync them."""
         try:
             self._syncs.sync(self.ledger, self._ended, awaited=True)
         except StorageError as error:
@@ -198,7 +198,7 @@ class EpochLedger:
             self.trouble = ""
 
     def close(self) -> None:
-        """At the stop: the ledger can be closed when no sync of it is under way."""
+        """At the stop: the ledger can be closed when none of its syncs is running."""
         self._syncs.wait_for(lambda: self.ledger.busy)
 
     def _ended(self, error: OSError | None) -> None:
@@ -231,7 +231,7 @@ class ReplicationContext:
 
 
 def identity_number(identity: str) -> int:
-    """A topic's identity as records and frames carry it."""
+    """A topic's identity in the form of records and frames."""
     digest = hashlib.blake2b(identity.encode(), digest_size=_IDENTITY_BYTES).digest()
     return int.from_bytes(digest, "big")
 

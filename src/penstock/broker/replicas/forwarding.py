@@ -58,8 +58,8 @@ class _Sent(NamedTuple):
 
 
 class Forwarding:
-    """`led`: the partitions of a topic that have a leader, by what is known here. `leader`: the one
-    that serves a partition here."""
+    """`led`: the partitions of a topic that have a leader, as far as this node knows. `leader`: the
+    leader on this node that serves a partition."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ def _ending_of(error: PenstockError) -> Ending:
 
 
 def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
-    """As a batch of its own. Raises PenstockError when it is not taken."""
+    """Publish as a batch of its own. Raises PenstockError when it is refused."""
     header = checked_header(batch, 0)
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))

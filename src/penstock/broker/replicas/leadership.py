@@ -58,7 +58,7 @@ class Records(Protocol):
 
 
 class LeadershipPorts(NamedTuple):
-    """Where a leadership that is not alone sends to."""
+    """The receivers of a replicated leadership's frames."""
 
     target: Target
     peers: Peers
@@ -67,7 +67,7 @@ class LeadershipPorts(NamedTuple):
 
 
 class _NextBatches(NamedTuple):
-    """What a follower is sent next. `previous`: the batch before it; None: none ends there."""
+    """The next batches for a follower. `previous`: the batch before them; None: there is none."""
 
     previous: Chain | None
     batches: bytes  # from the log
@@ -79,7 +79,7 @@ _MEMBERS = (Member(0, 0, 0),)
 
 
 def alone(epoch: int) -> PartitionRecord:
-    """Of a partition that is kept on this node, and nowhere else."""
+    """For a partition without other replicas."""
     return PartitionRecord(0, epoch, _ALONE, _MEMBERS, 1, (0,))
 
 
@@ -87,8 +87,8 @@ _RECORD = alone(0)
 
 
 class Leadership:
-    """`on_change` is called after something has come from outside: the committed end may have
-    moved, or the leadership be over. `on_over` is called once, before anybody hears of it."""
+    """`on_change` is called after news from outside: the committed end may have moved, or the
+    leadership be over. `on_over` is called once, before any caller learns of it."""
 
     __slots__ = (
         "_announced",
@@ -127,7 +127,7 @@ class Leadership:
 
     @classmethod
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
-        """Of a partition without other replicas. All that its log has counts as committed."""
+        """For a partition without other replicas. Its whole log counts as committed."""
         record = alone(epoch) if epoch else _RECORD
         view, end = LogView(log), log.written_end
         return cls(log, PartitionLeader(view, record, 0, _ALONE, 0, end, waits), None)
@@ -142,13 +142,13 @@ class Leadership:
 
     @property
     def has_level_tail(self) -> bool:
-        """All that the log had when the leadership began is committed."""
+        """The log as of the start of the leadership is committed."""
         return self.machine.committed >= self.machine.start_end
 
     # --- what happens here ---
 
     def wrote(self, end: int) -> None:
-        """An append stands in the log: it goes out before its sync begins."""
+        """An append is in the log: it is sent before its sync begins."""
         machine = self.machine
         machine.wrote(end)
         if machine.out:
@@ -207,7 +207,7 @@ class Leadership:
         self.moved()
 
     def acknowledged(self, node: int, frame: Acknowledge) -> None:
-        """Two or more come for each append: what is not due is not asked for."""
+        """Two or more arrive for each append: answers that are not due are not requested."""
         machine = self.machine
         try:
             machine.acknowledged(node, *frame)
@@ -239,7 +239,7 @@ class Leadership:
         self.work()
 
     def moved(self) -> None:
-        """Its machine was told something, here or by others: what it wants is done."""
+        """Its machine has news: carry out its effects."""
         self.work()
         self.on_change()
 
@@ -281,7 +281,7 @@ class Leadership:
         self.moved()
 
     def announce_committed(self) -> None:
-        """To those that have heard nothing since the committed end has moved."""
+        """To followers without a frame since the committed end moved."""
         ports = self._ports
         if not self._has_news or ports is None:
             return
@@ -326,7 +326,7 @@ class Leadership:
         machine.fed(node, end_of(part.batches) if append is None else append.end)
 
     def _in_flight(self, append: LogAppend) -> _NextBatches:
-        """From memory, and prepared once for all."""
+        """From memory, and encoded once for all."""
         if self._live is None:
             previous = self.machine.log.chain_before(append.base_offset)
             self._live = _NextBatches(previous, b"", of_append(append.buffers, append.length))
@@ -341,7 +341,7 @@ class Leadership:
         return _NextBatches(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
 
     def _is_live(self, append: LogAppend, node: int, start: int) -> bool:
-        """It can be sent the append in flight, from memory."""
+        """The append in flight can be sent to it from memory."""
         if append.base_offset != start or node in self._bulk:
             return False
         return append.length <= limits.FEED_APPEND_BYTES_MAX
@@ -365,4 +365,4 @@ def end_of(batches: bytes) -> int:
 
 
 def _nothing() -> None:
-    """Whoever has the leadership looks for itself."""
+    """The owner polls instead."""

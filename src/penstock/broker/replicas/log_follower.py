@@ -77,7 +77,7 @@ class Awaited(IntEnum):
 
 
 class Files(NamedTuple):
-    """Of one replica. `label` names its partition, for people."""
+    """The files of one replica. `label` names its partition, for people."""
 
     label: str
     key: ReplicaKey
@@ -86,15 +86,15 @@ class Files(NamedTuple):
 
 
 class LogWatch(NamedTuple):
-    """Who keeps something beside the log, and has to know what happens to that."""
+    """Keeps files beside the log, and has to know of its changes."""
 
     appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of an append
     cut: Callable[[Removed], None]
 
 
 class LogFollower:
-    """`waits`: an acknowledgement is of what is synced. `committed`: what this replica knows to be,
-    beyond what the headers say that it may believe."""
+    """`waits`: it acknowledges synced batches only. `committed`: the known committed end, beyond
+    the evidence of the headers."""
 
     def __init__(
         self,
@@ -165,8 +165,8 @@ class LogFollower:
         self._take(partial(self._unlink, node))
 
     def abandon(self, epoch: int) -> None:
-        """This replica was elected: nothing of a lower epoch is followed any more, and what its
-        leader wanted and is not done yet is dropped."""
+        """This replica was elected: it follows no lower epoch any more, and pending work of the
+        earlier leader is dropped."""
         self._events.clear()
         self._effects.clear()
         if self.awaited is Awaited.ROOM:
@@ -176,13 +176,13 @@ class LogFollower:
         self.machine.epoch = max(self.machine.epoch, epoch)
 
     def record_seen(self, listed: bool, unclean_epoch: int) -> None:
-        """What the newest record says of this replica."""
+        """The newest record's entry about this replica."""
         self.listed = listed
         self.machine.unclean_epoch = unclean_epoch
         self._note_in_sync()
 
     def settle(self) -> None:
-        """Housekeeping: what the disk refused is tried again."""
+        """Housekeeping: retry failed writes."""
         if self.awaited is Awaited.ROOM:
             self.awaited = Awaited.NOTHING
             if self._missed:
@@ -216,8 +216,7 @@ class LogFollower:
             self._working = False
 
     def _step(self, queue: deque[Any]) -> None:
-        """One effect, or, when there is none, one event. What the disk refuses stays where it
-        is."""
+        """One effect, or, when there is none, one event. A failed write stays in the queue."""
         if queue is self._effects:
             self._do(*queue[0])
         else:
@@ -225,7 +224,7 @@ class LogFollower:
             self._collect()
 
     def _collect(self, node: int | None = None) -> None:
-        """What the machine wants done, in answer to the leader or another node."""
+        """Collect the machine's effects, in answer to the leader or another node."""
         out = self.machine.out
         if out:
             self.machine.out = []
@@ -333,7 +332,8 @@ class LogFollower:
     # --- the state of the replica ---
 
     def _copies(self) -> bool:
-        """It says so on the disk. False: not yet, and whatever needs it is tried again then."""
+        """Mark the replica as copying, on disk. False: not yet; whatever needs it is retried
+        then."""
         own = self.own
         if not (own.believes_headers or own.busy):
             return True
@@ -355,7 +355,7 @@ class LogFollower:
     # --- syncs ---
 
     def sync(self) -> None:
-        """Hand what is unsynced to the sync threads."""
+        """Hand unsynced bytes to the sync threads."""
         if self.log.busy:
             self._sync_wanted = True
         else:
@@ -394,8 +394,8 @@ class LogFollower:
     # --- the end ---
 
     def stop(self, reason: str) -> None:
-        """The replica is in doubt. That is written down before anything else happens: the next
-        process finds a whole log in the system's memory, whatever the disk has."""
+        """The replica is in doubt. That is written down before anything else: the next process
+        finds a whole log in the system's memory, whatever the disk has."""
         self.machine.state = Following.STOPPED
         self._ended = True
         self._events.clear()
@@ -419,16 +419,15 @@ class LogFollower:
 
 
 def _kept(one: Any) -> Any:
-    """With batches of its own, if it has any: the buffer of the link that brought them is used
-    again."""
+    """A copy of the batches, if any: the link's buffer is reused."""
     if isinstance(one, AppendFrame | Append) and isinstance(one.batches, memoryview):
         return one._replace(batches=bytes(one.batches))
     return one
 
 
 def _promised_end(batches: Buffer) -> int:
-    """What the headers of an append say that every member has synced. What is no batch promises
-    nothing: the log refuses it."""
+    """The synced end of every member, according to the headers of an append. Invalid batches
+    promise nothing: the log refuses them."""
     promised = position = 0
     length = memoryview(batches).nbytes
     while position < length:

@@ -1,5 +1,4 @@
-"""A partition's log as the machines of replication see it: ends, epochs, and the batch before an
-offset.
+"""A partition's log for the machines of replication: ends, epochs, and the batch before an offset.
 
 All of it comes from the log's own headers. If the log begins at an offset, the batch before it is
 named (0, offset, 0): no batch begins at its own end.
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LogView:
-    """Of `replica.following.LogView`. What cannot be read raises StorageError."""
+    """Implements `replication.follower.LogView`. Failed reads raise StorageError."""
 
     __slots__ = ("log",)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """It stands where a `Leader` and its `GroupCommit` stand for what publishes to a partition."""
+    """It replaces a `Leader` and its `GroupCommit` for publishes to a partition led elsewhere."""
 
     held_count = 0
     refusal = ""
@@ -98,7 +98,7 @@ class Outbox:
         return not (self._append or self.tail.open_count)
 
     def write(self, wall_ns: int) -> None:
-        """Send what has gathered, or what was not stored where it was sent first."""
+        """Send gathered publishes, and those that the first target did not store."""
         if self._is_sent or self.is_empty:
             return
         led = self._forwarding.leader_of(self.topic.name, self.number)
@@ -116,7 +116,7 @@ class Outbox:
         self._send(led)
 
     def stay(self) -> list[tuple[Any, ...]]:
-        """As of a `GroupCommit`: nothing is stored here that the kernel could go on with."""
+        """As in `GroupCommit`: nothing is stored here that the kernel could continue."""
         return []
 
     def _send(self, led: Led) -> None:
@@ -161,7 +161,7 @@ class Outbox:
             self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
 
     def _fail(self, reason: str) -> None:
-        """An append that is on its way may be stored; nothing else is."""
+        """An append on its way may be stored; nothing else is."""
         error: PenstockError = Refused(reason)
         if self._is_sent:
             error = PublishUnknown(f"topic {self.topic.name}", reason)
@@ -179,13 +179,13 @@ class Outbox:
     # --- the end ---
 
     def retire(self) -> None:
-        """This node leads the partition itself from now on: what is here goes there."""
+        """This node leads the partition from now on: its publishes go to the leader."""
         self._context.engine.detach_tail(self._name, self.number)
         if not self.is_empty:
             self._wait()
 
     def adopt(self, done: list[PublishDone]) -> None:
-        """What had gathered for a leadership that has ended goes to the next leader."""
+        """Publishes gathered for an ended leadership go to the next leader."""
         self.tail.handing = False
         self._open_done = done
         self.retire()
@@ -203,7 +203,7 @@ def retire_outbox(topic: Topic, number: int) -> None:
 
 
 def renew_outboxes(context: Context, topic: Topic, forwarding: Forwarding) -> None:
-    """One to each partition that is not led here."""
+    """An outbox for each partition that this node does not lead."""
     missing = [
         number
         for number in range(topic.partition_count)

@@ -1,4 +1,5 @@
-"""A learner receives its leader's table of producers: it cannot fold what retention has removed.
+"""A learner receives its leader's table of producers: it cannot fold batches that retention has
+removed.
 
 | the leader | the learner |
 |---|---|
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ProducerTableSender:
-    """In one leadership."""
+    """For one leadership."""
 
     def __init__(
         self, replication: ReplicationContext, key: ReplicaKey, epoch: int, replica: Replica
@@ -41,7 +42,8 @@ class ProducerTableSender:
         self._held: dict[int, int] = {}
 
     def ship(self, node: int, session: int, committed: int) -> None:
-        """To a replica whose log and journal are level in this session; once."""
+        """Send the table to a replica whose log and journal have caught up in this session;
+        once."""
         if self._sent.get(node) == session:
             return
         self._sent[node] = session
@@ -58,7 +60,7 @@ class ProducerTableSender:
 
 
 class ProducerTableReceiver:
-    """Of a replica that does not lead."""
+    """For a replica that does not lead."""
 
     def __init__(
         self, context: Context, replication: ReplicationContext, key: ReplicaKey, replica: Replica
@@ -71,14 +73,15 @@ class ProducerTableReceiver:
 
     @property
     def waits(self) -> bool:
-        """One has come, and is not installed."""
+        """A table has arrived, and is not installed."""
         return self._came is not None
 
     def came(self, node: int, frame: SendTable) -> None:
         self._came = node, frame
 
     def take(self, session: int, own: int) -> None:
-        """Install what has come in this session, if the log is there. `own`: the replica's id."""
+        """Install the table of this session, if the log reaches its end. `own`: the replica's
+        id."""
         if self._came is None:
             return
         node, frame = self._came

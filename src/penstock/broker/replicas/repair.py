@@ -53,7 +53,7 @@ class _Request(NamedTuple):
 
 
 class Repairing:
-    """Of one replica."""
+    """The repairs of one replica."""
 
     def __init__(self, replication: ReplicationContext, target: Target, replica: Replica) -> None:
         self._replication = replication
@@ -66,7 +66,7 @@ class Repairing:
         self._lacking: dict[int, dict[int, int]] = {}  # of those, up to where they lack it for good
 
     def settle(self, committed: int, nodes: Collection[int]) -> None:
-        """About once a second. `nodes`: those that are linked."""
+        """Call about once a second. `nodes`: those with a link."""
         if not len(self._replica.log.damage):
             self._request = None
             self._begin_round()
@@ -103,7 +103,8 @@ class Repairing:
         self._without.setdefault(request.start, set()).add(request.node)
 
     def concede(self, others: Collection[int], concede: Concede) -> None:
-        """What every one of `others`, the record's other nodes, lacks, and is given up here."""
+        """Ranges that all of `others`, the record's other nodes, lack, and that are given up
+        here."""
         damage = self._replica.log.damage
         for start, _ in joined(damage):
             known = self._lacking.get(start, {})
@@ -139,7 +140,7 @@ class Repairing:
         return True
 
     def answer(self, node: int, frame: RequestRange, committed: int) -> None:
-        """What another replica has asked for, as far as it is known here."""
+        """The answer to another replica, as far as it is known here."""
         end = min(frame.end, committed)
         try:
             previous, batches = self._intact(frame.start, end)

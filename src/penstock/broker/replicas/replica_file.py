@@ -1,4 +1,4 @@
-"""The identity of a replica in its directory, and what it may trust: `replica.json`, open.
+"""The identity of a replica in its directory, and its state: `replica.json`, open.
 
 Each change is durable before it is visible here. `log/replica_file.py` has the states and rules.
 
@@ -53,7 +53,7 @@ class ReplicaFileStore:
 
     @property
     def busy(self) -> bool:
-        """A state is being written in a thread."""
+        """A thread is writing a state."""
         return self._job is not None
 
     @property
@@ -86,7 +86,7 @@ class ReplicaFileStore:
     def become_soon(
         self, state: State, syncs: Syncs, ended: Callable[[OSError | None], None]
     ) -> None:
-        """In a sync thread, one at a time."""
+        """Write in a sync thread, one at a time."""
         file = msgspec.structs.replace(self.file, state=state, reason="")
         job = self._job = _StateJob(self._disk, self._directory, file, self._lock)
 
@@ -109,7 +109,7 @@ class ReplicaFileStore:
 def owns_in(
     disk: Disk, directory: str, numbers: Iterable[int]
 ) -> tuple[dict[int, ReplicaFileStore], dict[int, TopicDamaged]]:
-    """Which of these partitions have a replica here, and which have one that cannot be read. Raises
+    """Which of these partitions have a replica here, and which an unreadable one. Raises
     StorageError."""
     found: dict[int, ReplicaFileStore] = {}
     unreadable: dict[int, TopicDamaged] = {}

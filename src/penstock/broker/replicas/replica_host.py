@@ -127,7 +127,7 @@ class ReplicaHost:
         return list(self._replicas)
 
     def targets_of(self, topic: str) -> list[Target]:
-        """Of the topic of that name which is here, whatever its identity."""
+        """The partitions of the present topic of that name, whatever its identity."""
         found = self._topics.get(topic)
         replicas = found.replicas.values() if found is not None else ()
         return [one.replicated.target for one in replicas if one.replicated is not None]
@@ -166,9 +166,8 @@ class ReplicaHost:
     def host(
         self, clustered: TopicFile, partition: int, replica: int, state: State = "copying"
     ) -> None:
-        """A new, empty replica of a partition; nothing happens where it is here already. `state`:
-        "in_sync" for the first members of a partition that was just made. Durable on return. Raises
-        Refused and StorageError."""
+        """Make a new, empty replica of a partition; an existing one is kept. `state`: "in_sync" for
+        the first members of a new partition. Durable on return. Raises Refused and StorageError."""
         self.leave_remote(clustered.name, clustered.identity)
         topic = self._topics.get(clustered.name)
         if topic is not None and topic.identity != clustered.identity:
@@ -197,7 +196,7 @@ class ReplicaHost:
         self.add(self._open_topic(clustered, {partition: log}, {partition: own}))
 
     def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
-        """Of a topic whose clients are here."""
+        """Host a topic whose clients are still connected."""
         (log,) = self._files.make(topic.file(), (partition,), _new_replica(file))
         topic.keep_in_memory(False)
         try:
@@ -222,7 +221,7 @@ class ReplicaHost:
         self.add(topic)
 
     def add(self, topic: Topic) -> None:
-        """Its replicas, as they were found or made."""
+        """Add its replicas, found or made."""
         renew_outboxes(self._context, topic, self.forwarding)
         for replica in topic.replicas.values():
             replicated = replica.replicated
@@ -233,10 +232,9 @@ class ReplicaHost:
                     replicated.assignment.linked(node)
 
     def release(self, target: Target, stays: bool = False) -> str:
-        """It is not wanted here any more: its directory is moved aside. Returns where to. Raises
-        StorageError when that could not be done; it is let go all the same. `stays`: the topic
-        does, and so do its clients when its last replica goes: publishes are handed on. Else it was
-        deleted."""
+        """Move the directory of a replica aside, and return the new path. Raises StorageError when
+        that failed; it is released all the same. `stays`: the topic stays, with its clients, even
+        without its last replica: publishes are forwarded. Otherwise it was deleted."""
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
         if not stays:  # while it is led
@@ -262,8 +260,8 @@ class ReplicaHost:
                     self._drop_topic(topic)
 
     def discard(self, topic: str, partition: int | None = None) -> str:
-        """A replica that cannot be read, or (None) a topic whose file cannot be, is moved out of
-        the way of another. Returns where to. Raises StorageError, and then it stays."""
+        """Move an unreadable replica, or (None) a topic with an unreadable file, out of the way.
+        Returns the new path. Raises StorageError, and then it stays."""
         path, name = self._files.path(topic), topic
         if partition is None:
             moved_to = self._aside.move(path, name)
@@ -279,8 +277,8 @@ class ReplicaHost:
     # --- topics without a replica here ---
 
     def remote_topic(self, name: str) -> Topic | None:
-        """One of the cluster's that has no replica here: all publishes to it are handed on. It is
-        in memory alone. None: the cluster has none of the name."""
+        """A topic of the cluster without a replica here: all publishes to it are forwarded. It
+        exists in memory only. None: the cluster has no topic of the name."""
         file = self.metadata.file(name) if self.metadata is not None else None
         if file is None or name in self._context.set_aside:
             return None
@@ -317,9 +315,9 @@ class ReplicaHost:
     def adopt_channels(
         self, identity: str, channels: Sequence[ClusterChannel], started: Started | None = None
     ) -> None:
-        """All channels of a topic that are kept: new ones begin, others go. `started` is called
-        when the start of a channel is held by the set of a partition that is led here, now or
-        later; in each leadership once. Raises NotFound and StorageError."""
+        """Take over all durable channels of a topic: new ones begin, others are removed. `started`
+        is called when the in-sync set of a partition that this node leads has the start of a
+        channel, now or later; once in each leadership. Raises NotFound and StorageError."""
         topic = self.topic(identity)
         if started is not None:
             self._started[identity] = started
@@ -343,8 +341,9 @@ class ReplicaHost:
         restorations: int = 0,
         remembered: Callable[[], bytes] | None = None,
     ) -> None:
-        """`restorations`: of the metadata as a whole; with each of them revisions begin again.
-        `remembered`: what the next start is to know of the record, stored before it is acted on."""
+        """`restorations`: of the metadata as a whole; each of them restarts the revisions.
+        `remembered`: the memory of the record for the next start, stored before the record takes
+        effect."""
         replicated = self._replicas.get(target)
         if replicated is None or not replicated.assignment.is_news(revision, restorations):
             return
@@ -376,7 +375,7 @@ class ReplicaHost:
             self._came(replicated)
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
-        """One for a replica that is not here is dropped: its leader begins again."""
+        """A frame for a missing replica is dropped: its leader begins again."""
         if isinstance(frame, SendBatch | BatchAnswered):
             self.forwarding.receive(node, target, frame)
             return
@@ -391,7 +390,7 @@ class ReplicaHost:
         self._look(replicated)
 
     def worked(self, target: Target) -> None:
-        """The machine of its leadership was told something: what it wants is done."""
+        """The machine of its leadership has news: carry out its effects."""
         replicated = self._replicas.get(target)
         if replicated is not None and replicated.leadership is not None:
             replicated.leadership.moved()
@@ -410,7 +409,7 @@ class ReplicaHost:
             self._to_turn[replicated] = None
 
     def mark_due(self, replicated: ReplicatedPartition) -> None:
-        """`turn` is to look at it."""
+        """`turn` has to visit it."""
         self._to_turn[replicated] = None
 
     @property
@@ -420,8 +419,7 @@ class ReplicaHost:
     # --- time ---
 
     def turn(self) -> None:
-        """At the end of a turn: promises go to the disk, and leaderships that are over are
-        cleared."""
+        """At the end of a turn: epochs are made durable, and ended leaderships are cleared."""
         self.replication.epoch_ledger.flush()
         due, self._to_turn = self._to_turn, {}
         for replicated in due:
@@ -429,7 +427,7 @@ class ReplicaHost:
             self._look(replicated)
 
     def tick(self, mono_ns: int) -> None:
-        """What may be done alone, by what is known of the leaderships at this time?"""
+        """Update the authority of the leaderships at this time."""
         self.replication.catch_up.tick(mono_ns)
         self.forwarding.tick(mono_ns)
         for replicated in self._due(mono_ns):
@@ -437,15 +435,15 @@ class ReplicaHost:
         self.announce_committed()
 
     def announce_committed(self) -> None:
-        """Followers hear how far all is committed where no append has said it."""
+        """Tell followers the committed end where no append has carried it."""
         for replicated in self._awake:
             if replicated.leadership is not None:
                 replicated.leadership.announce_committed()
 
     def _due(self, mono_ns: int) -> Iterable[ReplicatedPartition]:
         """All leaderships; or, while every node has answered so lately that none of them can lose
-        its authority before its turn comes, a tenth of them and those that do not serve yet. Those
-        that rest are left out then: these answers are all that their authority depends on."""
+        its authority before its turn comes, a tenth of them and those that do not serve yet.
+        Resting ones are left out then: their authority depends on these answers alone."""
         known = tuple(self._linked)
         answered_ns = self.replication.evidence.from_all(known)
         is_steady = known == self._ticked and answered_ns > mono_ns - AUTHORITY_NS // 2
@@ -461,8 +459,8 @@ class ReplicaHost:
         return due | {one: None for machine, one in looked_at if machine.out or not machine.rests}
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
-        """About once a second: replicas to which something came lately, or in which something is
-        under way, and of those that rest a few in turn. Where the disk refuses, all of them."""
+        """Call about once a second: visits replicas with recent news or running work, and a few of
+        the resting ones in turn. All of them while the disk refuses writes."""
         self._round += 1
         self._aside.settle(bool(self._context.disk_refusal))
         every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
@@ -491,16 +489,16 @@ class ReplicaHost:
 
     @property
     def awake(self) -> Iterable[ReplicatedPartition]:
-        """Those to which something came lately."""
+        """Replicas with recent news."""
         return self._awake
 
     def take_leadership_changes(self) -> list[LeadershipChange]:
-        """Those that began (elected, not serving yet) or ended since the last call."""
+        """Leaderships that began (elected, not serving yet) or ended since the last call."""
         taken, self._leadership_changes = self._leadership_changes, []
         return taken
 
     def leader(self, target: Target) -> Leader | None:
-        """It serves."""
+        """The leader, if it serves."""
         replicated = self._replicas.get(target)
         return replicated.replica.led if replicated is not None else None
 
@@ -515,7 +513,7 @@ class ReplicaHost:
     # --- the end ---
 
     def close(self) -> None:
-        """Before the logs are closed."""
+        """Call before the logs are closed."""
         self.replication.epoch_ledger.close()
         for replicated in self._replicas.values():
             replicated.close()

@@ -63,11 +63,11 @@ NO_NODE = -1
 
 
 def _nothing() -> None:
-    """The caller does not ask."""
+    """The caller does not wait."""
 
 
 class JournalSender:
-    """In one leadership. `drop_below`: whole segments below an offset may be removed, once or
+    """For one leadership. `drop_below`: whole segments below an offset may be removed, once or
     later. `on_leave`: the leadership has to end, and why."""
 
     def __init__(
@@ -112,8 +112,8 @@ class JournalSender:
         self._carry_out()
 
     def when_held(self, then: Held, lost: Held = _nothing) -> None:
-        """When every needed member has, on its disk, all that the journal is to say by now. `lost`:
-        the leadership ends before that, or has."""
+        """Called once every needed member has the present contents of the journal on disk. `lost`:
+        the leadership ends earlier, or has ended."""
         if self._is_over:
             lost()
         elif self._cursors.is_behind:
@@ -123,8 +123,8 @@ class JournalSender:
             self._carry_out()
 
     def settle(self) -> None:
-        """A generation that is due is begun: at the beginning, for who needs it, and again after
-        the disk has refused one."""
+        """Begin a generation that is due: at the beginning, for a member that needs it, and again
+        after a failed write."""
         if self.machine.must_begin:
             self._cursors.begin_generation()
             self._cursors.sync()  # nothing may come after it for long, and then nothing is held
@@ -140,7 +140,7 @@ class JournalSender:
         self.machine.unlinked(node)
 
     def needs(self, members: Collection[tuple[int, int]]) -> None:
-        """Node and replica of all whose acknowledgements count."""
+        """Node and replica of all members whose acknowledgements count."""
         self.machine.needs(members)
         self._carry_out()
 
@@ -199,8 +199,8 @@ class JournalSender:
 
 
 class JournalReceiver:
-    """Of one replica. `label` names its partition, for people. `drop_below`: whole segments below
-    an offset may be removed, once or later. `on_stop`: the replica has to end, and why."""
+    """For one replica. `label` names its partition, for people. `drop_below`: whole segments below
+    an offset may be removed, once or later. `on_stop`: the replica has to stop, and why."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class JournalReceiver:
         self._work()
 
     def settle(self, sync: bool) -> None:
-        """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
+        """Housekeeping: request a record that failed to write again. `sync`: it is time to."""
         self.machine.try_again()
         if sync:
             self.machine.sync_all()
@@ -305,7 +305,7 @@ class JournalReceiver:
             self.machine.wrote(self.journal.position, self.journal.start_offset)
 
     def _sync(self) -> None:
-        """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
+        """One at a time: the machine requests later records again, if someone waits for them."""
         try:
             self._syncs.sync(self.journal.files, self._synced, awaited=True)
         except OSError as error:  # it cannot be opened: nothing was tried that may have been lost

@@ -1,4 +1,4 @@
-"""One replica that a cluster has placed here: everything that moves from role to role with its log.
+"""One replica that a cluster has placed here: the state that moves from role to role with its log.
 
 | role | channel journal | table of producers | kernel, channels |
 |---|---|---|---|
@@ -111,7 +111,7 @@ class ReplicatedPartition:
         return self.assignment.leadership
 
     def mark_due(self) -> None:
-        """`Assignment.turn` is to be called."""
+        """`Assignment.turn` has to be called."""
         self._replica_host.mark_due(self)
 
     # --- what is kept beside the log, of a follower ---
@@ -150,7 +150,7 @@ class ReplicatedPartition:
         self._drop()
 
     def _drop(self) -> None:
-        """As far as the table of producers does not need it."""
+        """Remove segments that the table of producers does not need."""
         replica, floor = self.replica, self.replica.producers.floor
         if floor is not None and floor < self._start:
             replica.producers.renew()
@@ -191,7 +191,7 @@ class ReplicatedPartition:
         return leader
 
     def confirm_starts(self, started: Callable[[int, int], None]) -> None:
-        """Of each channel that is kept, when the set has it; once in a leadership."""
+        """Confirm each durable channel once the in-sync set has its start; once in a leadership."""
         leader = self.replica.led
         if leader is None:
             return
@@ -240,7 +240,7 @@ class ReplicatedPartition:
         led.settle()
 
     def _lead_journal(self, epoch: int) -> Journal:
-        """What was followed, to be gone on with."""
+        """The followed journal, to be continued."""
         journal, bytes_max = self.channels.journal, self._context.options.journal_bytes_max
         return Journal(journal.files, bytes_max, epoch, journal.folding.handed_end)
 
@@ -256,7 +256,7 @@ class ReplicatedPartition:
         self._sessions.clear()
 
     def _end_inherited(self) -> None:
-        """What follows is written behind the generation that was begun here."""
+        """Later records go behind the generation that was begun here."""
         if self._inherited is not None and self._inherited[0] is not self.leadership:
             self._leave_inherited()
             self.channels.journal.close()
@@ -301,8 +301,8 @@ class ReplicatedPartition:
             led.settle()
 
     def receive_steady(self, node: int, frame: AppendFrame | Acknowledge) -> bool:
-        """True: this has changed nothing that `refresh` looks at but what a leader is permitted,
-        which is renewed."""
+        """True: this changes nothing that `refresh` depends on but the leader's permits, which are
+        renewed."""
         role = self.assignment.role
         if self._inherited is not None:
             self.receive(node, frame)
@@ -318,7 +318,7 @@ class ReplicatedPartition:
 
     @property
     def _journals(self) -> JournalSender | None:
-        """What this leadership sends of the journal."""
+        """The receivers of this leadership's journal."""
         return self._inherited[2] if self._inherited is not None else self.led
 
     def _repair(self, node: int, frame: RequestRange | SendRange) -> None:
@@ -332,7 +332,7 @@ class ReplicatedPartition:
             self._concede()
 
     def _concede(self) -> None:
-        """What all that should have the partition lack is not waited for any more."""
+        """Ranges that all wanted replicas lack are not waited for any more."""
         leader, leadership = self.replica.led, self.leadership
         if leader is None or leadership is None or leadership.machine.over:
             return
@@ -341,7 +341,7 @@ class ReplicatedPartition:
         self._repairing.concede(nodes - {self._replication.node}, leader.concede)
 
     def refresh(self) -> None:
-        """After something has come: what follows from where the leadership's machine stands now."""
+        """After news: carry out the consequences of the state of the leadership's machine."""
         self._settled = None
         self._end_inherited()
         leadership, ended = self.leadership, self.assignment.ended
@@ -390,7 +390,7 @@ class ReplicatedPartition:
             self._replica_host.note_leadership(self.target, machine, began=True)
 
     def _link_journals(self, machine: PartitionLeader, led: JournalSender) -> None:
-        """A replica whose log is level in this session is greeted for the journal."""
+        """A replica whose log has caught up in this session is greeted for the journal."""
         for node in [node for node in self._sessions if node not in machine.peers]:
             del self._sessions[node]
             led.unlinked(node)
@@ -401,8 +401,8 @@ class ReplicatedPartition:
                 led.linked(node, peer.session)
 
     def _complete(self, leadership: Leadership, led: JournalSender) -> None:
-        """A replica that has the journal and the producers, too, may become a member. One that is
-        not waited for yet can fall behind what the set has of the journal; then it may not."""
+        """A replica with the journal and the producers, too, may become a member. One that commits
+        do not wait for yet can fall behind the set's journal; then it may not."""
         for node, peer in list(leadership.machine.peers.items()):
             is_linked = self._sessions.get(node) == peer.session
             is_level = is_linked and led.machine.is_level(node, peer.replica)
@@ -445,7 +445,7 @@ class ReplicatedPartition:
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
-        """Housekeeping, of what a `Leader` does not do."""
+        """The housekeeping that a `Leader` does not do."""
         self.assignment.set_waits(self.topic.durability == "disk")
         self.assignment.settle()
         if self.leadership is not None:
@@ -463,7 +463,7 @@ class ReplicatedPartition:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is under way: housekeeping may rest until something comes."""
+        """No work is running: housekeeping may rest until there is news."""
         log, is_led = self.replica.log, self.leadership is not None
         is_synced = log.synced_end == log.written_end
         has_journal = is_led or not self.channels.journal.files.unsynced
@@ -490,7 +490,7 @@ class ReplicatedPartition:
         return self.replica.log.busy or self.channels.busy or self.own.busy
 
     def let_go(self, reason: str) -> None:
-        """No role any more, and no thread at its files. Raises nothing."""
+        """No role any more, and no thread using its files. Raises nothing."""
         self.assignment.resign(reason)
         self._end_inherited()
         self._context.syncs.wait_for(lambda: self.busy)
@@ -519,6 +519,6 @@ class ReplicatedPartition:
 
 
 def _is_lacking(machine: PartitionLeader, node: int, peer: Peer) -> bool:
-    """A learner that has all of the log: what is kept beside it is all that it lacks."""
+    """A learner with the whole log that lacks only the files beside it."""
     has_log = bool(peer.replica) and peer.counted >= machine.start_end
     return has_log and not peer.complete and not machine.record.has(node, peer.replica)

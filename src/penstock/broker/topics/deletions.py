@@ -1,4 +1,4 @@
-"""Topics that were deleted, and where their logs ended: a reader can tell whether it had read all.
+"""Deleted topics, and the ends of their logs: a reader can tell whether it had read all.
 
 The newest are known; of what is not here nobody knows. The file `ended` has a line for each, a
 sealed JSON object, appended before the deletion is decided: the end of a topic that is still there
@@ -45,7 +45,7 @@ class EndedTopics:
         self._stale = False  # it is not as the memory is
 
     def open(self) -> None:
-        """Read the file. A start goes on without it."""
+        """Read the file. A start continues without it."""
         if not self._disk.exists(self._path):
             return
         try:
@@ -66,7 +66,7 @@ class EndedTopics:
                 self._note(found.name, found.identity, ends)
 
     def add(self, name: str, identity: str, ends: Mapping[int, int]) -> None:
-        """`ends` by partition, beside those that are known of it."""
+        """Add `ends` by partition to the known ones."""
         known = self._ends.get((name, identity))
         ends = {**(known or {}), **ends}
         if ends == known:
@@ -89,7 +89,7 @@ class EndedTopics:
             self._size += len(line)
 
     def settle(self) -> None:
-        """Write what could not be written: the whole file, the oldest left out for room."""
+        """Repeat a failed write: the whole file, without the oldest entries if room is short."""
         if not self._stale:
             return
         lines = {key: _line(*key, ends) for key, ends in self._kept().items()}
@@ -120,7 +120,7 @@ class EndedTopics:
             del self._ends[next(iter(self._ends))]
 
     def logs_of(self, names: set[str]) -> dict[str, dict[str, dict[int, int]]]:
-        """By name, identity and partition, the end of each log."""
+        """The end of each log, by name, identity and partition."""
         found: dict[str, dict[str, dict[int, int]]] = {}
         for (name, identity), ends in self._ends.items():
             if name in names:

@@ -43,8 +43,7 @@ class TopicDirectories:
     def __init__(
         self, context: Context, topics_path: str, settings: LogSettings, topics: Mapping[str, Topic]
     ) -> None:
-        """`topics` are those that there are: the directories of those with replicas are left
-        alone."""
+        """`topics` are the present ones: directories of replicated topics are left alone."""
         self._context = context
         self._disk = context.disk
         self.topics_path = topics_path
@@ -57,15 +56,15 @@ class TopicDirectories:
         return topic_directory(self.topics_path, name)
 
     def settle(self) -> None:
-        """About once a second: try again what failed."""
+        """Retry failures, about once a second."""
         for name in list(self._left)[: limits.TOPICS_RETRIED_MAX]:
             self.remove(name)
         for name in list(self._unmade):
             self._try_again(name)
 
     def clean(self, dry_run: bool) -> tuple[list[str], list[str]]:
-        """Topics that were deleted and whose files were still there: those that have been removed
-        now, and those that could not be, or would be tried."""
+        """Remove leftover files of deleted topics. Returns the removed topics, and those that
+        failed or would be tried."""
         before = sorted(self._left)
         if not dry_run:
             for name in before:
@@ -96,8 +95,8 @@ class TopicDirectories:
     def add(
         self, file: TopicFile, numbers: Iterable[int], beside: Mapping[str, bytes] = NO_FILES
     ) -> list[PartitionLog]:
-        """Empty logs for more partitions of a topic, durable. What is there of a growth that was
-        interrupted is taken over; messages would be none of ours. Raises StorageError."""
+        """Add empty logs for more partitions of a topic, durably. Files of an interrupted growth
+        are taken over; messages in them would be foreign. Raises StorageError."""
         directory = self.path(file.name)
         logs: list[PartitionLog] = []
         try:
@@ -141,7 +140,7 @@ class TopicDirectories:
     # --- removing ---
 
     def remove(self, name: str) -> None:
-        """All of a topic that was deleted. What cannot be removed is removed later."""
+        """Remove all files of a deleted topic. Failures are retried later."""
         try:
             self._clear_away(name)
             self._disk.sync_directory(self.topics_path)
@@ -154,8 +153,8 @@ class TopicDirectories:
             self._note_removed(name)
 
     def remove_unmade(self, name: str) -> None:
-        """What there is of a creation that failed. `note_unmade` follows, and with it the tries,
-        which remove what is left now."""
+        """Remove the leftovers of a failed creation. `note_unmade` follows, and retries the
+        rest."""
         self._unmade[name] = None
         with suppress(OSError):
             self._clear_away(name)
@@ -178,7 +177,7 @@ class TopicDirectories:
 
 
 def close_all(logs: Iterable[PartitionLog]) -> None:
-    """After a failure: what goes wrong here is not the reason that is reported."""
+    """After a failure: errors here are not the reported reason."""
     for log in logs:
         with suppress(StorageError):
             log.close()
@@ -195,7 +194,8 @@ def open_logs(
     wall_ns: int,
     numbers: Iterable[int] | None = None,
 ) -> dict[int, PartitionLog]:
-    """By number; of all partitions, or of these. Raises StorageError, and then none is open."""
+    """Open logs by number: of all partitions, or of these. Raises StorageError, and then none is
+    open."""
     logs: dict[int, PartitionLog] = {}
     try:
         for number in range(file.partitions) if numbers is None else numbers:
@@ -220,7 +220,7 @@ def _check_there(disk: Disk, path: str, directory: str, number: int, name: str) 
 
 
 def stored_messages(disk: Disk, directory: str, settings: LogSettings) -> int:
-    """How many there are in a directory without `topic.json`."""
+    """The number of messages in a directory without `topic.json`."""
     stored = 0
     for number in partition_numbers(disk, directory):
         path = partition_directory(directory, number)
@@ -265,14 +265,14 @@ def partition_directory(directory: str, number: int = 0) -> str:
 
 
 def partition_numbers(disk: Disk, directory: str) -> list[int]:
-    """Of the partitions whose directories are there."""
+    """The partitions that have a directory."""
     found = (name for name in disk.listdir(directory) if name.isascii() and name.isdigit())
     return sorted(int(name) for name in found if disk.is_directory(os.path.join(directory, name)))
 
 
 def remove_tree(disk: Disk, path: str, last: str = "") -> None:
-    """`path` and all in it, deepest first. The file `last` goes when all others are gone: it is
-    what tells a later start to go on with an interrupted removal."""
+    """Remove `path` and everything in it, deepest first. The file `last` is removed at the end: a
+    later start finds it and continues an interrupted removal."""
     for name in sorted(disk.listdir(path), key=lambda name: name == last):
         inner = os.path.join(path, name)
         if disk.is_directory(inner):

@@ -1,4 +1,4 @@
-"""More partitions for a topic that is in use.
+"""More partitions for a topic in use.
 
     the logs of the new partitions are made, durably             nothing names them yet
     topic.json names them, durably                               a start brings them back
@@ -35,8 +35,8 @@ _RULE = "keys are rehashed only when nothing is left to deliver"
 def grow(
     context: Context, directories: TopicDirectories, topic: Topic, count: int, rehash: bool
 ) -> None:
-    """So many partitions, or as many as there are for a rehash alone. Raises GrowthRefused,
-    Refused and StorageError, and then nothing has changed."""
+    """Grow to this number, or the present one for a rehash alone. Raises GrowthRefused, Refused and
+    StorageError, and then nothing has changed."""
     _check(context, topic, count, rehash)
     hash_count = count if rehash else topic.hash_partitions
     have = topic.partition_count
@@ -85,7 +85,7 @@ def _make(
 
 
 def _check_drained(topic: Topic) -> None:
-    """Nothing is on its way to a consumer, so no order can be turned around."""
+    """No message is on its way to a consumer, so order cannot be reversed."""
     for channel in topic.channels.values():
         left = max(channel.unfinished, channel.depth + channel.in_flight + channel.delayed)
         if left:

@@ -1,5 +1,4 @@
-"""The way of publishes into a topic: its partitions, which of them takes a publish, and why one is
-refused.
+"""Publishing into a topic: its partitions, the choice among them, and the reasons of refusals.
 
 What is taken goes to the one writer of a partition (`group_commit.py`), which answers when it is as
 safe as the topic's durability says.
@@ -66,7 +65,7 @@ DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 
 class TopicPublishing:
-    """Of one topic, which sets the attributes."""
+    """For one topic, which sets the attributes."""
 
     name: str
     internal: bool
@@ -89,7 +88,7 @@ class TopicPublishing:
 
     @property
     def leaders(self) -> list[Leader]:
-        """Of the partitions that are led here, by number."""
+        """Leaders of the partitions that this node leads, by number."""
         return [replica.led for replica in self.replicas.values() if replica.led is not None]
 
     def leader(self, number: int = PARTITION) -> Leader:
@@ -100,18 +99,19 @@ class TopicPublishing:
         return replica.leader
 
     def partition(self, number: int) -> Leader | Outbox:
-        """Who takes publishes to a number that a client has named. Raises PartitionUnknown, too."""
+        """The taker of publishes to a number that a client has named. Raises PartitionUnknown,
+        too."""
         if not 0 <= number < self.partition_count:
             raise PartitionUnknown(self.name, number, self.partition_count)
         return self.taker(number)
 
     def leads(self, number: int) -> bool:
-        """Is this partition led here?"""
+        """Does this node lead the partition?"""
         replica = self.replicas.get(number)
         return replica is not None and replica.led is not None
 
     def taker(self, number: int) -> Leader | Outbox:
-        """Who takes publishes to it here: its leader, or the outbox to that. Raises
+        """The taker of publishes to it on this node: its leader, or the outbox to that. Raises
         PartitionElsewhere."""
         outbox = self.outboxes.get(number)
         return self.leader(number) if outbox is None else outbox
@@ -120,17 +120,17 @@ class TopicPublishing:
         return number in self.outboxes or self.leads(number)
 
     def check_taken(self) -> None:
-        """Raises PartitionElsewhere where publishes to no partition are taken here."""
+        """Raises PartitionElsewhere where no partition accepts publishes here."""
         if not (self.leaders or self.outboxes):
             raise PartitionElsewhere(self.name)
 
     def partition_of_key(self, key: bytes) -> int:
-        """Where all messages with this key are, in the order of their publishes."""
+        """The partition of all messages with this key, in the order of their publishes."""
         return murmur3_32(key) % self.hash_partitions
 
     def stamped_leader(self, producer_id: int) -> Leader:
-        """Where a producer is remembered that numbers its messages; where it belongs if it is new.
-        Elsewhere its retry would be stored again."""
+        """The leader that knows an idempotent producer; the one to choose if it is new. Another
+        partition would store its retry again."""
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
         home = self.leader(self.partition_of_key(key))
         if self.partition_count == 1 or home.stamped.knows(producer_id):
@@ -150,7 +150,7 @@ class TopicPublishing:
         return [leader.tail for leader in self.leaders]
 
     def ends(self) -> dict[int, int]:
-        """Of what is committed, by partition, of those that are led here."""
+        """The committed ends, by partition, of partitions that this node leads."""
         return {leader.number: leader.tail.committed_end for leader in self.leaders}
 
     # --- a topic of a cluster ---
@@ -165,13 +165,13 @@ class TopicPublishing:
 
     @property
     def metadata(self) -> ClusterMetadata | None:
-        """Where it is changed; None: here."""
+        """Where it is changed; None: on this node."""
         replica_host = self.context.replica_host if self.replicated else None
         return replica_host.metadata if replica_host is not None else None
 
     @property
     def exiting(self) -> bool:
-        """Nothing new is begun."""
+        """Nothing new is accepted."""
         return self.context.exiting
 
     def check_own(self) -> None:
@@ -189,9 +189,9 @@ class TopicPublishing:
         partition: int = ANY,
         sections: Sections | None = None,
     ) -> None:
-        """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
-        durability says, or with what went wrong. `sections`: what the trailer says of each. Raises
-        Refused when none are taken."""
+        """Publish messages from HTTP. `done` is called once, with None when they are as safe as the
+        topic's durability says, or with the error. `sections`: the entries of each in the trailer.
+        Raises Refused when publishes are refused."""
         group = self._taking(len(bodies), due_ns, partition)
         append = partial(_append, group.tail, bodies, due_ns, sections)
         group.publish(append, len(bodies), sum(map(len, bodies)), done)
@@ -215,7 +215,8 @@ class TopicPublishing:
     def publish_located(
         self, contents: Sequence[Content], due_ns: int, done: TracedDone, partition: int = ANY
     ) -> None:
-        """The same for messages with trace ids or headers; `done` hears where the first one is."""
+        """The same for messages with trace ids or headers; `done` receives the position of the
+        first one."""
         group = self._taking(len(contents), due_ns, partition)
         publish_located(group, contents, due_ns, done)
         self._note_held(group)
@@ -242,16 +243,17 @@ class TopicPublishing:
         self._note_held(leader.group)
 
     def _note_held(self, group: GroupCommit | Outbox) -> None:
-        """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
+        """The kernel does not see messages that wait for room in an append: this adjusts the bound
+        on the depth."""
         if group.held_count:
             self.depth_bound.renew()
 
     def publish_dead_letters(
         self, dead_letters: Sequence[DeadLetterContent], done: PositionDone
     ) -> None:
-        """Messages that bring their past along, all into one batch; `done` hears where the first
-        one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
-        it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
+        """Publish messages with their history, all into one batch; `done` receives the position of
+        the first. Raises Refused, also for temporary reasons. Neither a drain nor disabled
+        publishing forbids it: a message only changes its topic."""
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(dead_letters))
@@ -262,7 +264,7 @@ class TopicPublishing:
         publish_located(leader.group, dead_letters, 0, report)
 
     def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
-        """A batch of another node for a partition that is led here. Raises Refused."""
+        """Check a batch of another node for a partition that this node leads. Raises Refused."""
         if self.refusal and not (moved and self.refusal in (DRAINING, WritesDisabled.REASON)):
             raise self._refused()
         self.depth_bound.check(count)
@@ -270,8 +272,8 @@ class TopicPublishing:
             raise Refused(leader.refusal)
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
-        """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
-        comes from the kernel. Raises Refused when none are taken."""
+        """Append one message of a V2 connection that the kernel left to Python (DPUB). The kernel
+        sends its OK or error. Raises Refused when publishes are refused."""
         self._check_publish(1, due_ns)
         leader = self.route()
         leader.group.check_append(len(body))
@@ -279,7 +281,7 @@ class TopicPublishing:
         conn.appended(leader.tail, verb)
 
     def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
-        """Who writes a publish to this partition, or to the one whose turn it is. Raises Refused,
+        """The writer of a publish to this partition, or to the next one in turn. Raises Refused,
         also PartitionUnknown."""
         if partition == ANY:
             self._check_publish(count, due_ns)
@@ -302,7 +304,7 @@ class TopicPublishing:
         return WritesDisabled() if disabled else Refused(self.refusal)
 
     def refusal_of(self, count: int) -> str:
-        """Why so many messages are not taken now; empty when they are."""
+        """Why so many messages are refused now; empty when they are accepted."""
         return self.refusal or self.depth_bound.reason(count)
 
     def refusal_by(self, asked: Mapping[int, int]) -> str:
@@ -318,7 +320,7 @@ class TopicPublishing:
         return writes == WritesDisabledFor.ALL and not self.internal
 
     def refresh_refusal(self) -> None:
-        """Find out again whether publishes are taken, and tell the kernel."""
+        """Decide again whether publishes are accepted, and tell the kernel."""
         context = self.context
         always = INTERNAL if self.name == traceevents.TOPIC else ""
         first = "exiting" if context.exiting else ""
@@ -365,8 +367,8 @@ class DepthBound:
         self.renew()
 
     def renew(self, asked: Mapping[int, int] | None = None) -> int:
-        """Count anew, and tell the kernel. Returns how many messages there is room for. Where it is
-        enough for those that were asked for, by partition, these come first."""
+        """Recompute, and tell the kernel. Returns the number of messages that there is room for.
+        Where it suffices for the requested ones, by partition, these come first."""
         tails = self._topic.tails
         if not self.messages_max:
             for tail in tails:
@@ -398,8 +400,8 @@ class DepthBound:
         return deepest
 
     def reason(self, count: int, asked: Mapping[int, int] | None = None) -> str:
-        """Why so many messages are not taken; empty when they are, `asked` being how many each
-        partition is to take."""
+        """Why so many messages are refused; empty when they are accepted, with `asked` for each
+        partition."""
         if not self.messages_max:
             return ""
         room = self.renew(asked)
@@ -409,7 +411,7 @@ class DepthBound:
         return f"{reason}: {count} are more than the {room} left" if room else reason
 
     def check(self, count: int) -> None:
-        """Raise Refused when so many messages are not taken."""
+        """Raise Refused when so many messages are refused."""
         reason = self.reason(count)
         if reason:
             raise Refused(reason)

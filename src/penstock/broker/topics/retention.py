@@ -1,4 +1,4 @@
-"""Retention: topics drop what all channels have finished, and messages above their maximum age.
+"""Retention: removes messages that all channels have finished, and those above their maximum age.
 
 **Age** counts from the time at which a message was stored here, which is the time of its batch;
 times rise along a log, so what is too old lies below one offset, and that offset only rises.
@@ -65,7 +65,7 @@ class RetentionTurns:
 
 
 def drop_aged(context: Context, wall_ns: int) -> None:
-    """What is too old. Topics for which there is no time left come first in the next round."""
+    """Drop messages that are too old. Topics without time left come first in the next round."""
     looks = limits.AGE_LOOKS_MAX
     for topic in list(context.aging):
         if topic.age_bound.apply(wall_ns):
@@ -80,7 +80,7 @@ _log = logging.getLogger("penstock.broker")
 
 
 def is_log_ahead(log: PartitionLog, wall_ns: int) -> bool:
-    """Do its timestamps say nothing of ages?"""
+    """Do its timestamps tell no ages?"""
     return log.last_timestamp_ns > wall_ns + limits.CLOCK_BEHIND_NS
 
 
@@ -105,8 +105,7 @@ class AgeBound:
             )
 
     def apply(self, wall_ns: int) -> bool:
-        """Have everything dropped that is too old at this time. Returns whether that took a look
-        into the log."""
+        """Drop everything that is too old at this time. Returns whether that read the log."""
         if not self.age_max_ns:
             return False
         if self._due_ns - self.age_max_ns <= wall_ns < self._due_ns:  # else the clock went back
@@ -126,7 +125,7 @@ class AgeBound:
         self._due_ns = due_ns
 
     def _drop_of(self, leader: Leader, wall_ns: int) -> int:
-        """In one partition. Returns when the next message is too old."""
+        """In one partition. Returns when the next message expires."""
         topic, tail, log = self._topic, leader.tail, leader.log
         if not leader.acts:
             return wall_ns + limits.SECOND
@@ -177,8 +176,8 @@ class AgeMarks:
         self.marks.clear()
 
     def note(self, end: int, now_ns: int, age_max_ns: int) -> bool:
-        """The log ends at `end`. True when that is a mark more; they are a part of the maximum age
-        apart, so what is dropped may be older by as much."""
+        """The log ends at `end`. True when that adds a mark; they are a part of the maximum age
+        apart, so expiry may be late by as much."""
         # A mark from a clock that was ahead, too, is as old as can be said now: not at all.
         self.marks = [(offset, min(seen_ns, now_ns)) for offset, seen_ns in self.marks]
         if self.marks:
@@ -189,7 +188,8 @@ class AgeMarks:
         return True
 
     def old_end(self, now_ns: int, age_max_ns: int) -> int:
-        """Below this offset all is too old. Marks that say no more than the next are forgotten."""
+        """Messages below this offset are too old. Marks that add nothing to the next one are
+        forgotten."""
         while len(self.marks) > 1 and self.marks[1][1] + age_max_ns <= now_ns:
             self.marks.pop(0)
         if self.marks and self.marks[0][1] + age_max_ns <= now_ns:

@@ -1,4 +1,4 @@
-"""What a topic wants other than the daemon's options, and what comes of both.
+"""The settings of a topic beside the daemon's options, and their combination.
 
 A setting that is None is the daemon's option of the same name.
 
@@ -34,7 +34,7 @@ AUTO_CREATE_OFF = "disable_channel_auto_create"  # consumers make no channels of
 
 
 class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """As they stand in topic.json."""
+    """In the form of topic.json."""
 
     durability: Durability | None = None
     max_depth: Count | None = None  # messages
@@ -47,7 +47,7 @@ class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class ChannelOrder(StrEnum):
-    """What of a channel is sent one after the other, within each partition."""
+    """The scope of a channel's order, within each partition."""
 
     NONE = "none"
     KEY = "key"  # messages of one key
@@ -55,7 +55,7 @@ class ChannelOrder(StrEnum):
 
 
 class Poison(StrEnum):
-    """What becomes of a message that has used its attempts."""
+    """The treatment of a message that has used its attempts."""
 
     DEAD_LETTER = "dead_letter"
     HOLD = "hold"  # it stays, and in an ordered channel nothing overtakes it
@@ -69,7 +69,7 @@ ORDERS = {
 
 
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What one channel wants, as it stands in topic.json."""
+    """The settings of one channel, in the form of topic.json."""
 
     max_attempts: Attempts = 0  # 0: no bound
     dead_letter_topic: str = ""  # empty: named after topic and channel
@@ -81,7 +81,7 @@ class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
 
 
 class WritesDisabledFor(StrEnum):
-    """Which topics take no publishes, as an operator said."""
+    """The topics whose publishes an operator has disabled."""
 
     ALL = "all"  # but nsqd's own
     ORDERED = "ordered"  # those with the setting
@@ -89,7 +89,7 @@ class WritesDisabledFor(StrEnum):
 
 
 class Effective(NamedTuple):
-    """What holds for one topic. The names are those of the settings and of the options."""
+    """The effective settings of a topic, by the names of the settings and of the options."""
 
     durability: Durability
     max_depth: int  # 0: no bound
@@ -108,15 +108,15 @@ def effective(settings: TopicSettings, options: BrokerOptions) -> Effective:
 
 
 class AutoAck(NamedTuple):
-    """What was sent more than so often, and is older than that, is done instead of being sent
-    again. One of them 0: nothing is."""
+    """A message that was sent more often than this, and is older than that, is finished instead of
+    sent again. Either 0: off."""
 
     attempts: int
     age_ns: int
 
 
 def auto_ack(settings: ChannelSettings, options: BrokerOptions) -> AutoAck:
-    """What holds for a channel."""
+    """The effective value for a channel."""
     attempts, age_ns = settings.auto_ack_attempts, settings.auto_ack_age_ns
     return AutoAck(
         options.auto_ack_attempts if attempts is None else attempts,
@@ -151,5 +151,6 @@ def is_internal(name: str) -> bool:
 
 
 def settings_of(name: str, registered: bool = False) -> TopicSettings:
-    """With which a topic of that name is made. `registered`: consumers may make no channels."""
+    """The initial settings of a topic of that name. `registered`: consumers may create no
+    channels."""
     return SETTINGS.get(name) or TopicSettings(disable_channel_auto_create=registered or None)

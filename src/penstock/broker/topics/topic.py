@@ -107,8 +107,8 @@ class Topic(TopicPublishing):
         self.refresh_refusal()
 
     def prepare_route(self) -> None:
-        """What the kernel has to know to take publishes with keys and headers by itself. It knows
-        nothing of a topic of which no partition is led here."""
+        """The kernel's data to accept publishes with keys and headers by itself. It ignores a topic
+        of which this node leads no partition."""
         if not (self.leaders or self.outboxes):
             return
         engine, name = self.context.engine, self.name.encode("ascii")
@@ -177,19 +177,19 @@ class Topic(TopicPublishing):
     # --- a topic of a cluster ---
 
     def take_in(self, replica: Replica) -> None:
-        """Another replica that is here from now on."""
+        """Add another replica on this node."""
         self.replicas[replica.number] = replica
         self.replicas = dict(sorted(self.replicas.items()))
 
     def reshaped(self) -> None:
-        """A leadership has begun or ended, and all of it is there, or cleared away."""
+        """A leadership has begun or ended, completely."""
         self.apply_settings()
         self.refresh_refusal()
         self.touch()
         self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def add_channel(self, channel: Channel) -> None:
-        """One that the cluster has made."""
+        """Add a channel that the cluster has created."""
         self.channels[channel.name] = channel
         self.channel_number_next = max(self.channel_number_next, channel.number + 1)
         for leader in self.leaders:
@@ -214,7 +214,7 @@ class Topic(TopicPublishing):
         return channel if channel is not None else self._create_channel(name)
 
     def channel_of_consumer(self, name: str) -> Channel:
-        """The same for one who wants to consume. Raises ChannelUnregistered."""
+        """The same for a consumer. Raises ChannelUnregistered."""
         self.check_consumer(name)
         return self.channel(name)
 
@@ -250,8 +250,8 @@ class Topic(TopicPublishing):
         return channel
 
     def delete_channel(self, name: str) -> None:
-        """The hooks are told while the consumers are still in the list; those that nobody
-        takes away are made to leave."""
+        """The hooks run while the list still has the consumers; those that no hook removes are made
+        to leave."""
         channel = self.find_channel(name)
         if self.replicated and channel.number != NOT_KEPT:
             raise Refused(f"channels of topic {self.name} are deleted by the cluster")
@@ -301,7 +301,7 @@ class Topic(TopicPublishing):
         self.store_cursors()
 
     def empty(self) -> None:
-        """Drop the topic's own queue; what channels have is theirs."""
+        """Drop the topic's own queue; channels keep theirs."""
         self.set_time()
         for leader in self.leaders:
             tail = leader.tail
@@ -321,7 +321,7 @@ class Topic(TopicPublishing):
     # --- settings ---
 
     def configure(self, changes: Mapping[str, Any]) -> None:
-        """Change settings, by name; None goes back to the daemon's option. Raises StorageError, and
+        """Change settings, by name; None restores the daemon's option. Raises StorageError, and
         then nothing has changed."""
         self.check_own()
         before = self.settings
@@ -353,11 +353,11 @@ class Topic(TopicPublishing):
 
     @property
     def trace_rate(self) -> float:
-        """Of its messages whose life is traced."""
+        """The share of its messages that is traced."""
         return 0.0 if self.internal else self.effective.trace_rate
 
     def set_time(self) -> None:
-        """To the kernel, before what people do outside of its turns."""
+        """Give the kernel the time, before operator commands outside of its turns."""
         self.context.engine.set_time(self.context.clock.wall_ns())
 
     def apply_settings(self) -> None:
@@ -406,7 +406,7 @@ class Topic(TopicPublishing):
             self._store.write(file)
 
     def file(self) -> TopicFile:
-        """What topic.json is to say."""
+        """The contents of topic.json."""
         marks = {number: replica.marks for number, replica in self.replicas.items()}
         first = marks.pop(0, Marks())
         count = self.partition_count
@@ -446,7 +446,7 @@ class Topic(TopicPublishing):
         )
 
     def store_cursors(self) -> None:
-        """Put into the journals what changed outside of a turn."""
+        """Write changes outside of a turn to the journals."""
         if self.ephemeral:
             return
         for leader in self.leaders:
@@ -467,19 +467,19 @@ class Topic(TopicPublishing):
         return settled
 
     def rest(self) -> None:
-        """While nothing is to do, hold no descriptors."""
+        """An idle topic holds no descriptors."""
         for replica in self.replicas.values():
             replica.rest()
 
     def retain(self, wall_ns: int) -> None:
-        """Nothing that the topic or a channel still wants is let go."""
+        """Remove nothing that the topic or a channel still needs."""
         if self.ephemeral and not self.channels:
             self._trim_queue()
         for leader in self.leaders:
             leader.retain(wall_ns, self._old_end(leader, wall_ns))
 
     def _old_end(self, leader: Leader, wall_ns: int) -> int:
-        """What is older than it is to be kept, when the log's timestamps cannot say so."""
+        """Messages older than this offset may be removed, when the log's timestamps cannot tell."""
         marks, age_ns, end = leader.retain_marks, leader.retain_age_ns, 0
         if not is_log_ahead(leader.log, wall_ns):
             marks.clear()
@@ -506,7 +506,7 @@ class Topic(TopicPublishing):
             _log.warning("%s: ages of messages could not be stored: %s", self.name, error)
 
     def close_partitions(self) -> None:
-        """Before `close_cursors` of every topic: a dead letter that is stored here is finished
+        """Call before `close_cursors` of every topic: dead letters stored here are finished
         there."""
         for replica in self.replicas.values():
             (replica.led or replica).close()
@@ -553,7 +553,7 @@ class Topic(TopicPublishing):
 
     @property
     def backend_depth(self) -> int:
-        """How many of `depth` have to be read from the disk."""
+        """The part of `depth` that has to be read from disk."""
         return sum(leader.backend_depth for leader in self.leaders)
 
     @property

@@ -58,7 +58,7 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Marks(msgspec.Struct, forbid_unknown_fields=True):
-    """Of `retention.py`: offsets, and when each was seen."""
+    """The marks of `retention.py`: offsets, and the time of each."""
 
     age: list[tuple[int, int]] = []
     retain: list[tuple[int, int]] = []
@@ -95,7 +95,7 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
         return self.partitions if unset else cast(int, self.hash_partitions)
 
     def owner(self, partition: int = 0) -> LogOwner:
-        """Of the segments of a partition."""
+        """The owner in the segments of a partition."""
         return LogOwner(self.name, partition, self.identity)
 
     def marks(self, partition: int) -> Marks:
@@ -125,7 +125,8 @@ def read_node_file(disk: Disk, directory: str) -> NodeFile:
 
 
 def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
-    """Raises StorageError, also for what a start could not read: the old file stays then."""
+    """Raises StorageError, also for content that a start could not read: the old file stays
+    then."""
     document = check_topic_file(directory, content)
     _replace(disk, os.path.join(directory, TOPIC_FILE), seal(document))
 
@@ -206,7 +207,7 @@ class TopicStore:
         self.kept = True  # False: nothing is written
 
     def write_or(self, undo: Callable[[], object]) -> None:
-        """Write what is in memory; when that fails, take the change back and raise StorageError."""
+        """Write the state in memory; when that fails, undo the change and raise StorageError."""
         try:
             self.write(self._content())
         except StorageError:
