@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Admin:
-    """`address`: `host:port` of its HTTP side, or a URL. `http_secret`: what stands in its
+    """`address`: `host:port` of its HTTP side, or a URL. `http_secret`: the content of its
     --http-secret-file."""
 
     def __init__(
@@ -62,12 +62,12 @@ class Admin:
         replicas: int | None = None,
         extended: bool = False,
     ) -> None:
-        """One that is there stays as it is; another shape than its own is refused with 409."""
+        """An existing topic stays unchanged; a different shape is refused with 409."""
         await self._ask(calls.create(topic, partitions, replicas, extended))
 
     async def expand_topic(self, topic: str, partitions: int, *, rehash: bool = False) -> None:
-        """So many partitions from now on. Keys stay where they are, unless `rehash` spreads them
-        over all, which is refused while a channel has anything unfinished."""
+        """Grow to this number of partitions. Keys stay in their partitions, unless `rehash` spreads
+        them over all, which is refused while a channel has unfinished messages."""
         await self._ask(calls.expand(topic, partitions, rehash))
 
     async def delete_topic(self, topic: str) -> None:
@@ -86,11 +86,11 @@ class Admin:
         await self._change("topic/unpause", topic)
 
     async def shape(self, topic: str) -> Shape:
-        """How many partitions it has, and whether messages may have headers."""
+        """The number of partitions, and whether messages may have headers."""
         return await self._ask(calls.shape(topic))
 
     async def partitions(self, topic: str) -> Mapping[int, LogSpan]:
-        """What the log of each has, of those that this node leads."""
+        """The log of each partition that this node leads."""
         call = calls.positions([topic])
         found = await self._ask(call)
         if topic not in found.topics:
@@ -98,7 +98,7 @@ class Admin:
         return found.topics[topic].partitions
 
     async def create_channel(self, topic: str, channel: str) -> None:
-        """It gets what comes from now on; the first one of a topic all that waits there."""
+        """It receives all later messages; the first channel of a topic also the earlier ones."""
         await self._change("channel/create", topic, channel=channel)
 
     async def delete_channel(self, topic: str, channel: str) -> None:
@@ -125,14 +125,15 @@ class Admin:
         dry_run: bool = False,
     ) -> Move:
         """Deliver from there on: "earliest", "latest", "back:N", "offset:N", "id:HEX", or a time.
-        Tells what comes again, is skipped or given up; with `dry_run` it is not done."""
+        Returns the numbers of messages that come again, are skipped or given up; `dry_run` changes
+        nothing."""
         if isinstance(position, datetime):
             micros = round(position.timestamp() * 1_000_000)
             position = f"timestamp:{format_seconds(micros * 1000)}"
         return await self._ask(calls.move(topic, channel, position, partition, dry_run))
 
     async def stats(self, topic: str = "", channel: str = "") -> dict[str, Any]:
-        """As `/stats` has them, without clients and memory."""
+        """The rows of `/stats`, without clients and memory."""
         return await self._ask(calls.stats(topic, channel))
 
     async def _change(self, path: str, topic: str, **more: Any) -> None:

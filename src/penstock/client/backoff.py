@@ -39,8 +39,8 @@ class Backoff:
         self._failed: dict[bytes, int] = {}  # the last ones, and how many were finished before each
 
     def failed(self, message_id: bytes, finished: int) -> float:
-        """A message failed, after so many were finished. The pause that begins now; 0 when none
-        does."""
+        """A message failed, after this many were finished. Returns the length of a new pause; 0:
+        none."""
         if self.phase is Phase.WAITING or self._pause_max_s == 0:
             return 0.0
         if self.phase is Phase.FREE and not self._most_fail(message_id, finished):
@@ -50,7 +50,7 @@ class Backoff:
         return self._wait()
 
     def succeeded(self) -> float:
-        """A message was finished. The pause that begins now; 0 when none does."""
+        """A message was finished. Returns the length of a new pause; 0: none."""
         if self.phase is not Phase.TESTING:
             return 0.0
         self.level = max(self.level - 1, 0)
@@ -65,7 +65,7 @@ class Backoff:
             self.phase = Phase.TESTING
 
     def in_flight_max(self, allowed: int) -> int:
-        """How many messages may be in flight when `allowed` are without back-off."""
+        """The number of messages that may be in flight, when `allowed` are without back-off."""
         return {Phase.FREE: allowed, Phase.WAITING: 0, Phase.TESTING: 1}[self.phase]
 
     def validate(self) -> None:
@@ -109,7 +109,7 @@ class Delays:
         return delay_s * (1 - self._dice() / 2)
 
     def lasted(self, seconds: float) -> None:
-        """A connection held so long. One that ended sooner than the next pause does not count as
-        success: nsqd may be refusing us right after the greeting."""
+        """A connection lasted this long. If it ended sooner than the next pause it is no success:
+        nsqd may be refusing us right after the greeting."""
         if seconds >= self._next_s:
             self._next_s = self._first_s

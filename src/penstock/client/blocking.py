@@ -41,7 +41,7 @@ Where = TypeVar("Where")
 def _with_arguments_of(
     made: Callable[P, T],
 ) -> Callable[[Callable[[Any, T], None]], Callable[Concatenate[Any, P], None]]:
-    """For an `__init__` that takes the asyncio form: it takes the arguments of that instead."""
+    """For an `__init__` around the asyncio class: it takes the arguments of that class."""
 
     def decorate(init: Callable[[Any, T], None]) -> Callable[Concatenate[Any, P], None]:
         def outer(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -86,7 +86,7 @@ class _LoopThread:
 
 
 class _Blocking:
-    """A client of asyncio's, started in a thread of its own."""
+    """An asyncio client, running in a thread of its own."""
 
     def __init__(self, what: str, client: Producer | IdempotentProducer | Consumer) -> None:
         self._what = what
@@ -114,7 +114,8 @@ class _Blocking:
 
 
 class _BlockingPublishing(_Blocking, Generic[Where]):
-    """What the blocking producers have in common. `Where`: what a publish with a trace id says."""
+    """The common part of the blocking producers. `Where`: the result of a publish with a trace
+    id."""
 
     def __init__(self, producer: Producer | IdempotentProducer) -> None:
         super().__init__("producer", producer)
@@ -154,7 +155,7 @@ class _BlockingPublishing(_Blocking, Generic[Where]):
         self._wait(lambda: self._producer.dpub(topic, body, delay_s))
 
     def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
-        """As `Producer.pub_many`. `bodies` is read by the loop's thread."""
+        """As `Producer.pub_many`. The loop's thread reads `bodies`."""
         return self._running().call(self._producer.pub_many(topic, bodies, window=window))
 
     def _wait(self, publish: Callable[[], Awaitable[T]]) -> T:
@@ -205,7 +206,7 @@ class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):
 
 
 class BlockingMessage:
-    """As `Message`, for another thread than the loop's."""
+    """As `Message`, for use in other threads than the loop's."""
 
     __slots__ = ("_consumer", "_message", "attempts", "body", "id", "settled", "timestamp_ns")
 
@@ -291,7 +292,7 @@ class BlockingConsumer(_Blocking):
         self.close(None if error is None else 0)
 
     def stop(self) -> None:
-        """Begin an orderly end: the iteration ends after what is here."""
+        """Begin an orderly end: the iteration ends after the received messages."""
         thread = self._running()
         thread.loop.call_soon_threadsafe(self._consumer.stop)
 
@@ -339,7 +340,7 @@ class BlockingConsumer(_Blocking):
                 return None
 
     async def _fetch(self, timeout_s: float | None) -> bool:
-        """Bring what has arrived over, at least one; False when nothing comes."""
+        """Fetch received messages, at least one; False when none comes."""
         self._answer()
         try:
             async with asyncio.timeout(timeout_s):

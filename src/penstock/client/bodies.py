@@ -61,7 +61,7 @@ def _serialized(body: object, serializer: Serializer) -> bytes:
 
 
 def encode_all(bodies: Sequence[object], serializer: Serializer) -> Sequence[bytes]:
-    """Of one publish, at least one. Raises ConfigError."""
+    """The bodies of one publish, at least one. Raises ConfigError."""
     check_several(bodies)
     if {*map(type, bodies)} == {bytes} and all(bodies):  # the usual ones, in a few passes of C
         return cast("Sequence[bytes]", bodies)
@@ -72,7 +72,7 @@ def encode_all(bodies: Sequence[object], serializer: Serializer) -> Sequence[byt
 
 
 def check_several(bodies: object) -> None:
-    """One body would be taken for several: a text for its characters. Raises ConfigError."""
+    """A single body would be taken for several: a text for its characters. Raises ConfigError."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
         rule = "is one body, and several are asked for: give a list"
         raise ConfigError("bodies", f"a {type(bodies).__name__}", rule)

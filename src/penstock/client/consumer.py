@@ -53,7 +53,7 @@ log = logging.getLogger("penstock.client")
 
 @dataclass(slots=True)
 class Counts:
-    """What a consumer has seen. `late`: answers to messages that nsqd had timed out before."""
+    """The counts of a consumer. `late`: answers to messages that nsqd had timed out before."""
 
     received: int = 0
     finished: int = 0
@@ -120,7 +120,7 @@ class Consumer:
 
     async def start(self) -> None:
         """Connect; also done by `async with`. Raises ConnectFailed when none of `addresses` could
-        be reached and `connect_required` is set. Looking for others goes on in any case."""
+        be reached and `connect_required` is set. Discovery continues in any case."""
         if self._stopping is not None:
             raise ClientClosed("consumer")
         self._loop = asyncio.get_running_loop()
@@ -150,7 +150,7 @@ class Consumer:
         self._check_drained()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Give back what nobody has taken, wait for messages in hand, and hang up."""
+        """Give back messages that nobody has taken, wait for those in hand, and disconnect."""
         if self._closed or self._stopping is None:
             return
         self.stop()
@@ -218,7 +218,7 @@ class Consumer:
         return self._queue.popleft()
 
     def take_nowait(self) -> list[Message]:
-        """All that has arrived and was not taken, without waiting."""
+        """All received messages that were not taken, without waiting."""
         taken = list(self._queue)
         self._queue.clear()
         return taken
@@ -247,7 +247,7 @@ class Consumer:
         await handling.Work(self, handler, on_error, on_giving_up).run(concurrency)
 
     def pause(self) -> None:
-        """Take no more messages until `resume`; those that are here stay."""
+        """Accept no more messages until `resume`; received ones stay."""
         self._paused = True
         self._balance()
 
@@ -293,7 +293,7 @@ class Consumer:
             self._check_quiet()
 
     def failed(self, message: Message) -> None:
-        """It counts as a failure, whatever becomes of it."""
+        """Count a failure, whatever becomes of the message."""
         self._pause(self._backoff.failed(message.raw_id, self.counts.finished))
 
     def touched(self) -> None:
@@ -341,7 +341,7 @@ class Consumer:
     # --- who may send how much ---
 
     def _pause(self, seconds: float) -> None:
-        """The back-off has heard something; a pause of so long begins when it is not 0."""
+        """The back-off was updated; a pause of this length begins when it is not 0."""
         if seconds > 0:
             log.warning("consumer: backing off for %.3f s (level %d)", seconds, self._backoff.level)
             self._later("backoff", seconds, self._waited)
@@ -462,7 +462,7 @@ class Consumer:
         return subscription
 
     def _leave(self, subscription: Subscription) -> None:
-        """Its connection has ended: what was queued from it will come again by another way."""
+        """Its connection has ended: nsqd will send its queued messages again."""
         self._subscriptions.remove(subscription)
         if not self._closed:
             log.warning("consumer: %s: %s", subscription.address, subscription.link.reason)

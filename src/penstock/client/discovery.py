@@ -1,4 +1,4 @@
-"""Who to connect to, as nsqlookupds tell it.
+"""The addresses to connect to, according to nsqlookupds.
 
 Several nsqlookupds know nothing of each other: their answers are united. A node that is inactive or
 tombstoned is simply not in the answers. An answer has one of two forms: the plain document, or
@@ -45,8 +45,8 @@ class LookupResult:
 
 
 def addresses_in(document: Any, port_key: str = "tcp_port") -> frozenset[str]:
-    """The TCP addresses of the producers in an answer to /lookup or /nodes, or with "http_port"
-    the HTTP ones; what makes no sense in it is left out."""
+    """The TCP addresses of the producers in an answer to /lookup or /nodes, or with "http_port" the
+    HTTP ones; invalid ones are left out."""
     producers = _inner(document).get("producers")
     if not isinstance(producers, list):
         return frozenset()
@@ -55,8 +55,8 @@ def addresses_in(document: Any, port_key: str = "tcp_port") -> frozenset[str]:
 
 
 def partitions_in(document: Any, port_key: str = "tcp_port") -> dict[int, str]:
-    """The addresses by partition in an answer to /lookup. An official nsqlookupd tells none, nor
-    does one where several nsqds have partitions of the same number."""
+    """The addresses by partition in an answer to /lookup. Empty for an official nsqlookupd, and
+    where several nsqds have partitions of the same number."""
     listed = _inner(document).get("partitions")
     found: dict[int, str] = {}
     for name, entry in listed.items() if isinstance(listed, Mapping) else ():
@@ -145,7 +145,7 @@ class Discovery:
 
 
 def http_url(address: str, secure: bool) -> str:
-    """Of the HTTP side that is given as `host:port` or a URL. Raises ConfigError."""
+    """Of an HTTP side given as `host:port` or a URL. Raises ConfigError."""
     if "://" not in address:
         if "/" in address:
             raise ConfigError("address", address, "must be host:port or a URL")
@@ -191,7 +191,7 @@ class Nodes:
         self.last_failure: ConnectFailed | None = None
 
     async def candidates(self, anew: bool) -> list[str]:
-        """The nsqds there are; `anew`: those that were found before were of no use."""
+        """The present nsqds; `anew`: the earlier ones were of no use."""
         if self._discovery is not None:
             async with self._looking:
                 await self._look(self._discovery, anew)

@@ -35,7 +35,7 @@ MakeMessage = Callable[[int, int, bytes, bytes], Made]
 
 
 class FrameBroken(PenstockError):
-    """A frame that announces a size no frame has: this is no nsqd, or the stream is damaged."""
+    """A frame of an impossible size: this is no nsqd, or the stream is damaged."""
 
 
 class FrameReader(Generic[Made]):
@@ -44,14 +44,14 @@ class FrameReader(Generic[Made]):
     def __init__(
         self, make: MakeMessage[Made], frame_bytes_max: int = limits.CLIENT_FRAME_BYTES_MAX
     ) -> None:
-        """`make(timestamp_ns, attempts, id, body)` gives what stands for a message."""
+        """`make(timestamp_ns, attempts, id, body)` returns the representation of a message."""
         self._make = make
         self._frame_bytes_max = frame_bytes_max
         self._rest = bytearray()
         self._need_bytes = 0  # until `_rest` is that long, nothing in it is whole
 
     def feed(self, data: bytes) -> tuple[list[Made], list[Frame]]:
-        """What has become whole with `data`. Raises FrameBroken."""
+        """The frames completed by `data`. Raises FrameBroken."""
         if self._rest:
             self._rest += data
             if len(self._rest) < self._need_bytes:
@@ -66,7 +66,7 @@ class FrameReader(Generic[Made]):
         return messages, frames
 
     def count_oks(self, data: bytes) -> int:
-        """How many OKs `data` is; 0 when it is anything else, which `feed` has to see."""
+        """The number of OKs in `data`; 0 when it holds anything else, which `feed` has to see."""
         count, odd = divmod(len(data), len(OK_FRAME))
         if odd or self._rest or data != OK_FRAME * count:
             return 0
@@ -98,7 +98,7 @@ class FrameReader(Generic[Made]):
         return position
 
     def _take_other(self, data: bytes, position: int, frames: list[Frame]) -> int:
-        """Take a frame that is no message. Where it ends, 0 while it is not whole."""
+        """Take a frame that is no message. Returns its end, 0 while it is incomplete."""
         size, kind = FRAME_HEAD.unpack_from(data, position)
         self._check(size, kind)
         stop = position + 4 + size
@@ -139,7 +139,7 @@ def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
 
 
 def check_name(kind: str, name: str) -> bytes:
-    """`name` as it goes over the wire. Raises NameInvalid."""
+    """`name` in the form of the wire. Raises NameInvalid."""
     data = name.encode("utf-8", "surrogatepass")
     if not is_valid_name(data):
         raise NameInvalid(kind, name)
@@ -147,7 +147,7 @@ def check_name(kind: str, name: str) -> bytes:
 
 
 def check_delay(delay_s: float) -> int:
-    """A delay as commands carry it, in milliseconds. Raises ConfigError."""
+    """A delay in the form of commands, in milliseconds. Raises ConfigError."""
     if not 0 <= delay_s <= DELAY_S_MAX:
         raise ConfigError("delay_s", delay_s, f"must be from 0 to {DELAY_S_MAX}")
     return round(delay_s * 1000)

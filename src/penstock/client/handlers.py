@@ -1,4 +1,4 @@
-"""Handlers: workers that take messages from a consumer, and what the outcome of a handler means.
+"""Handlers: workers that take messages from a consumer, and the meaning of a handler's outcome.
 
     returns            FIN
     raises Requeue     REQ with that delay; a failure for the back-off unless it says otherwise
@@ -53,7 +53,7 @@ OnError = Mapping[type[Exception], Action] | Callable[[Message, Exception], Acti
 
 
 def routed(handlers: Mapping[str, Handler], topics: Sequence[str]) -> Handler:
-    """One for all topics, from one for each. Raises ConfigError."""
+    """One handler for all topics, from one for each. Raises ConfigError."""
     if set(handlers) != set(topics):
         raise ConfigError("handler", sorted(handlers), f"one for each of {', '.join(topics)}")
     return lambda message: handlers[message.topic](message)
@@ -163,7 +163,7 @@ class Work:
         message.req(delay_s, backoff=wanted.backoff)
 
     async def _give_up(self, message: Message) -> None:
-        """A message that `on_giving_up` fails on is not given up yet."""
+        """If `on_giving_up` fails, the message is kept."""
         if self._on_giving_up is None:
             log.warning("giving up %r", message)
         else:

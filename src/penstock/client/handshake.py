@@ -1,4 +1,4 @@
-"""The greeting, without I/O: what we ask for in IDENTIFY, and what follows from the answer.
+"""The greeting, without I/O: the options in IDENTIFY, and the effect of the answer.
 
 After the answer nsqd changes the form of the connection step by step, each confirmed by an OK that
 already has the new form: first TLS, then snappy or deflate. `negotiate` gives these steps in order.
@@ -27,7 +27,7 @@ class Upgrade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What nsqd grants."""
+    """The options that nsqd grants."""
 
     version: str = ""
     rdy_count_max: int = limits.RDY_COUNT_MAX
@@ -75,7 +75,8 @@ def _milliseconds(seconds: float) -> int:
 
 
 def negotiate(address: str, options: ConnectionOptions, answer: bytes) -> Negotiated:
-    """Read the answer to IDENTIFY. Raises ConnectFailed when it is not what we can live with."""
+    """Read the answer to IDENTIFY. Raises ConnectFailed for an answer that the options do not
+    allow."""
     granted = _document(address, answer)
     upgrades = []
     if options.tls:

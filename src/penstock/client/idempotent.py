@@ -61,8 +61,8 @@ class IdempotentProducer(Publisher):
     # --- life ---
 
     async def start(self) -> None:
-        """Look for an nsqd; also done by `async with`. Raises ConnectFailed when there is none and
-        `connect_required` is set, and what `producer_epoch` raises."""
+        """Find an nsqd; also done by `async with`. Raises ConnectFailed when there is none and
+        `connect_required` is set, and the errors of `producer_epoch`."""
         if self._open or self._ended:
             raise ClientClosed("producer")
         try:
@@ -115,8 +115,9 @@ class IdempotentProducer(Publisher):
         self, topic: str, body: object, *, trace_id: int
     ) -> asyncio.Future[Published | None]: ...
     def pub(self, topic: str, body: object, *, trace_id: int | None = None) -> asyncio.Future[Any]:
-        """Publish. The future is done when nsqd has it safe. With a trace id its result says where
-        the message lies; None when that answer was lost, and nsqd only says that it has it."""
+        """Publish. The future is done when nsqd has stored it. With a trace id its result is the
+        position of the message; None when that answer was lost, and nsqd only confirms the
+        message."""
         data = encode(body, self.options.serializer)
         return self._publish(Outgoing(topic, [data], plain=True, trace_id=trace_id))
 

@@ -1,4 +1,4 @@
-"""This process as a maker of RocketMQ-style ids (`ids/unique.py`): its address, pid and clock.
+"""RocketMQ-style ids of this process (`ids/unique.py`): its address, pid and clock.
 
     ids = unique_ids()
     await producer.pub("orders", json.dumps({"key": ids.next(), ...}).encode())
@@ -46,7 +46,7 @@ def own_addresses() -> Iterator[Address]:
 
 
 def new_unique_ids(zone: tzinfo | None = None) -> UniqueIds:
-    """A maker of its own, told from others in this process by a random hash."""
+    """A maker of its own, distinguished from others in this process by a random hash."""
     clock = SystemClock()
     ip = choose_ip(own_addresses(), clock.wall_ns() // limits.MS)
     return UniqueIds(ip, os.getpid(), secrets.randbits(32), clock, zone)

@@ -1,4 +1,4 @@
-"""One connection to an nsqd: the shell that moves bytes.
+"""One connection to an nsqd: the shell around its bytes.
 
 It lives in two phases. In the greeting it reads one frame at a time, because the form of the
 stream may change behind each. Then `start` names the function that gets every buffer from there
@@ -37,7 +37,7 @@ class Decoder(Protocol):
 
 class Link(asyncio.Protocol):
     """Made by `connect`. `lost`: nothing can be sent any more; `on_lost` is then called, once, in
-    the same turn of the loop. What was written and had not gone out stands in `unsent`."""
+    the same turn of the loop. Unsent bytes are in `unsent`."""
 
     def __init__(self, address: str, options: ConnectionOptions) -> None:
         self.address = address
@@ -141,7 +141,7 @@ class Link(asyncio.Protocol):
             self._decode(early)
 
     def start(self, receive: Callable[[bytes], None]) -> None:
-        """End the greeting: every buffer from here on goes to `receive`."""
+        """End the greeting: from here on every buffer goes to `receive`."""
         self._receive = receive
         self._watch_silence()
         early, self._early = bytes(self._early), bytearray()
@@ -176,7 +176,7 @@ class Link(asyncio.Protocol):
         self._transport.write(data if self._encoder is None else self._encoder.encode(data))
 
     def close(self) -> None:
-        """Send what is gathered, and hang up."""
+        """Send the gathered bytes, and disconnect."""
         self._closing = True
         self._write_paused = False
         self._flush()
@@ -217,7 +217,8 @@ class Link(asyncio.Protocol):
     # --- a silent peer ---
 
     def _watch_silence(self) -> None:
-        """nsqd speaks at least once per heartbeat; two of them without a word is a dead peer."""
+        """nsqd sends something at least once per heartbeat; silence for two of them is a dead
+        peer."""
         silence_s = 2 * self._options.heartbeat_s + limits.CLIENT_MARGIN_S
         left_s = self.received_s + silence_s - self._loop.time()
         if self.lost:
@@ -290,7 +291,7 @@ class Link(asyncio.Protocol):
 
 
 def log_death(task: asyncio.Task[None]) -> None:
-    """A task that looks after connections has ended by what nobody foresaw: it must be seen."""
+    """An unforeseen error has ended a task that manages connections: it must be seen."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s has ended by an internal error", task.get_name(), exc_info=error)
 

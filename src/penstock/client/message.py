@@ -1,4 +1,4 @@
-"""A message in a consumer's hands.
+"""A message of a consumer.
 
 `fin`, `req` and `touch` put a few bytes into the connection's buffer, which is sent once per turn
 of the loop; no answer follows. They may be awaited, which costs nothing, or simply called.
@@ -52,8 +52,8 @@ class Message:
         self.settled = False
 
     def fin(self) -> Awaitable[None]:
-        """It is done. When its connection has ended meanwhile this does nothing, and the message
-        will come again (see `lost`). Raises MessageSettled."""
+        """Finish it. Without effect when its connection has ended meanwhile: the message comes
+        again (see `lost`). Raises MessageSettled."""
         if self.settled:
             raise MessageSettled(self.id)
         self.settled = True
@@ -109,13 +109,13 @@ class Message:
 
     @property
     def partition(self) -> int | None:
-        """Where it stands on its nsqd. None: it is not known, because the consumer names no
-        partition and asks for no `envelope`, or nsqd gives none."""
+        """Its partition on its nsqd. None: unknown, because the consumer names no partition and
+        asks for no `envelope`, or nsqd gives none."""
         return self._subscription.partition
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Of a consumer with `headers=True` or `envelope=True`; else there are none."""
+        """For a consumer with `headers=True` or `envelope=True`; otherwise empty."""
         return {}
 
     @property

@@ -1,4 +1,4 @@
-"""Who an idempotent producer is: its id, its epochs, and the numbers of its messages.
+"""The identity of an idempotent producer: its id, its epochs, and the numbers of its messages.
 
 nsqd remembers, per topic, producer and epoch, the number of the next message. So a number may be
 used again only for the very same messages, or when it is certain that nothing was stored under it.
@@ -65,8 +65,8 @@ class Numbering:
 
 
 class Destination:
-    """One topic at one nsqd, or in a cluster: under which numbers we publish there. `address`: of
-    the last attempt."""
+    """One topic at one nsqd, or in a cluster: the numbers of our publishes there. `address`: of the
+    last attempt."""
 
     def __init__(self, topic: str, numbering: Numbering, is_shared: bool = False) -> None:
         self.address = ""
@@ -84,7 +84,7 @@ class Destination:
         self.sequence = 0
 
     def prepare(self, count: int, now_s: float) -> None:
-        """Before a first attempt: are the present numbers good for `count` more messages?"""
+        """Before a first attempt: do the present numbers suffice for `count` more messages?"""
         idle = self._used_s and now_s - self._used_s > IDLE_S_MAX
         if self.sequence + count > SEQUENCE_MAX or (idle and self._numbering.renews):
             self.spoil("the numbers of its epoch are used up")
@@ -114,9 +114,9 @@ class Destination:
 
 
 class EpochFile:
-    """A small text file with the last epoch. Each call gives the next one, and the file holds it
-    before it is given: a process that was started again, or two by mistake, never share one. Who
-    finds that another has taken one meanwhile is told to stop, and does not fence the newer out.
+    """A small text file with the last epoch. Each call returns the next one, which the file holds
+    before: restarted processes, or two started by mistake, never share one. A process that finds a
+    newer epoch in the file stops, and does not fence the newer one.
 
     Raises OSError, and ConfigError when the file holds anything else."""
 

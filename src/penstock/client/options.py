@@ -1,4 +1,4 @@
-"""What a producer or a consumer can be told. All times are seconds.
+"""The options of producers and consumers. All times are seconds.
 
 `Producer(..., **changes)` and `Consumer(..., **changes)` take these fields as keywords, or a whole
 object as `options=`. A wrong value or an unknown name is a ConfigError that says what is allowed.
@@ -19,7 +19,7 @@ from penstock.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookupOptions:
-    """For asking nsqlookupds."""
+    """For requests to nsqlookupds."""
 
     lookup_interval_s: float = 60.0  # between two rounds over the lookupds
     lookup_jitter: float = 0.3  # share of the interval that the first round may be late
@@ -64,7 +64,7 @@ class ProducerOptions(ConnectionOptions):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdempotentOptions(LookupOptions):
-    """Of an IdempotentProducer, which speaks HTTP."""
+    """For an IdempotentProducer, which uses HTTP."""
 
     tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
     http_secret: str = field(default="", repr=False)  # where nsqd has an --http-secret-file
@@ -253,7 +253,7 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
 
 
 def _is_visible(secret: str) -> bool:
-    """It becomes a header."""
+    """Does it become a header?"""
     return all("!" <= one <= "~" for one in secret)
 
 

@@ -144,7 +144,7 @@ class Producer(Publisher):
 
     @property
     def address(self) -> str | None:
-        """The nsqd that is connected."""
+        """The address of the connected nsqd."""
         return self._link.address if self._link is not None else None
 
     @property
@@ -162,8 +162,9 @@ class Producer(Publisher):
     def pub(
         self, topic: str, body: object, *, trace_id: int | None = None, **to: Unpack[To]
     ) -> asyncio.Future[Any]:
-        """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
-        ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
+        """Publish. The future is done when nsqd has stored it; it raises ServerRefused,
+        ConnectionLost, PublishTimeout. With a trace id its result is the position of the
+        message."""
         if type(body) is not bytes or not body:
             body = encode(body, self.options.serializer)
         if trace_id is not None or to or not self._is_plain:
@@ -195,8 +196,8 @@ class Producer(Publisher):
         **to: Unpack[To],
     ) -> asyncio.Future[Any]:
         """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
-        them. With a trace id for all, or one for each (0: none), the result says where the first of
-        them lies."""
+        them. With a trace id for all, or one for each (0: none), the result is the position of the
+        first."""
         data = encode_all(bodies, self.options.serializer)
         return self._publish(Outgoing(topic, data, several=True, trace_id=trace_id, **to))
 
@@ -360,8 +361,8 @@ class Producer(Publisher):
         self._check_drained()
 
     def _detach(self, link: Link, refused: Sequence[_Pending] = (), was_read: bool = True) -> None:
-        """Send nothing more by `link`, and decide about what it leaves unanswered. `refused`: to be
-        tried again. `was_read`: nsqd may have read what is left, as far as it was sent."""
+        """Send nothing more by `link`, and decide about its unanswered publishes. `refused`: to be
+        retried. `was_read`: nsqd may have read the rest, as far as it was sent."""
         if self._link is not link:
             return
         self._link = None
@@ -391,7 +392,8 @@ class Producer(Publisher):
             done.set_exception(error)
 
     def _sweep(self) -> None:
-        """Time out what is overdue. Its place among the unanswered stays: an answer will come."""
+        """Time out overdue publishes. Their positions among the unanswered stay: answers will
+        come."""
         now_s = self._loop.time()
         next_s = None
         for queue, sent in ((self._sent, True), (self._unsent, False)):
@@ -429,4 +431,4 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
 
 
 def _unexpected(timestamp_ns: int, attempts: int, id: bytes, body: object) -> None:
-    """A producer is sent no messages; one that comes anyway is dropped."""
+    """A producer receives no messages; one that comes anyway is dropped."""

@@ -1,4 +1,4 @@
-"""Publishing: what both producers do alike, and the commands of publishes that say more.
+"""Publishing: the common part of both producers, and the commands of publishes with options.
 
 A producer begins and ends as a context, and publishes with a bound on what is unanswered.
 
@@ -77,7 +77,7 @@ class Publisher(ABC):
 
     @abstractmethod
     async def _end(self) -> None:
-        """Hang up; what is left fails."""
+        """Disconnect; open publishes fail."""
 
     @property
     @abstractmethod
@@ -95,8 +95,8 @@ class Publisher(ABC):
         await self.close()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Wait for answers, at most `timeout_s` (`stop_timeout_s`), and hang up. What is unanswered
-        then raises ConnectionLost or PublishUncertain, what was not sent ClientClosed."""
+        """Wait for answers, at most `timeout_s` (`stop_timeout_s`), and disconnect. Unanswered
+        publishes then raise ConnectionLost or PublishUncertain, unsent ones ClientClosed."""
         if self._ended:
             return
         self._ended = True
@@ -154,15 +154,15 @@ class Publisher(ABC):
         return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
 
     async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
-        """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
-        The first error ends it; what was sent before it may be stored."""
+        """Publish each of `bodies`, with at most about `window` unanswered. Returns their number.
+        The first error ends it; earlier ones may be stored."""
         check_several(bodies)
         return await publish_many((self.pub(topic, body) for body in bodies), window)
 
 
 async def publish_many(publishes: Iterable[asyncio.Future[None]], window: int) -> int:
     """Wait for all of `publishes`, which begin one after the other as they are taken from the
-    iterable. How many there were. The first error ends it."""
+    iterable. Returns their number. The first error ends it."""
     waiting: deque[asyncio.Future[None]] = deque()
     count = 0
     try:
@@ -191,7 +191,7 @@ TRACE_ID_MAX = (1 << 64) - 1
 
 
 class Published(NamedTuple):
-    """Where a message came to lie: the only one, or the first of several."""
+    """The position of a message: the only one, or the first of several."""
 
     message_id: str  # 16 hex digits, the `id` that consumers see
     offset: int  # in its partition
@@ -199,7 +199,7 @@ class Published(NamedTuple):
 
 
 def published_of(answer: bytes) -> Published | None:
-    """What the answer to a publish with a trace id says; None for a plain OK."""
+    """The answer to a publish with a trace id; None for a plain OK."""
     if len(answer) != REPLY_BYTES or not answer.startswith(b"OK"):
         return None
     message_id, trace_id, offset, _ = decode_reply(answer)
@@ -237,7 +237,7 @@ Headers = Mapping[str, str | bool]  # a boolean only for `zan_test`, as in Youza
 
 
 class To(TypedDict, total=False):
-    """Where to and with what, as keywords of `pub` and `mpub`."""
+    """The target and the options, as keywords of `pub` and `mpub`."""
 
     partition: int | None
     key: str | None
@@ -321,7 +321,7 @@ def mpub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
 
 
 def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | None:
-    """With a unique id. The user's own wins, an empty one too, as in RocketMQ."""
+    """With a unique id. The user's own takes precedence, an empty one too, as in RocketMQ."""
     if ids is None or (headers is not None and KEY in headers):
         return headers
     return {**(headers or {}), KEY: ids.next()}
@@ -343,7 +343,7 @@ def checked_partition(partition: int) -> int:
 
 
 def headers_of(to: Outgoing) -> Headers | None:
-    """All of them, the key included; None where there are none."""
+    """All headers, including the key; None without any."""
     if to.key is None:
         return to.headers
     if to.key != (to.headers or {}).get(_KEY, to.key):

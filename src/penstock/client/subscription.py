@@ -1,5 +1,5 @@
-"""One connection of a consumer: counts what is in flight on it and turns settled messages into
-bytes. What concerns the whole consumer goes to that.
+"""One connection of a consumer: counts its messages in flight and turns settled messages into
+bytes. The consumer does the rest.
 
 Messages that bring their headers: what nsqd sends to a consumer that says `extend_support`, or
 asks for an `envelope`.
@@ -156,8 +156,8 @@ class Subscription:
             self._consumer.touched()
 
     def touch_due(self, now_s: float) -> None:
-        """Touch what has been here for half of its timeout. What has been here for all the time
-        that nsqd allows is let go."""
+        """Touch messages that have been here for half of their timeout. A message at the maximum
+        time of nsqd is abandoned."""
         negotiated = self.link.negotiated
         gone = []
         for message_id, held in self._held.items():
@@ -174,7 +174,7 @@ class Subscription:
 
 
 def _message_type(link: Link, options: ConsumerOptions) -> type[Message]:
-    """By what its frames have in front of the body."""
+    """According to the prefix of the body in its frames."""
     if link.negotiated.envelope:
         return EnvelopedMessage
     return HeadedMessage if options.headers else Message
@@ -250,7 +250,7 @@ def split_headers(rest: bytes) -> tuple[bytes, bytes]:
 
 
 def _split(rest: bytes, begin: int, versions: tuple[int, ...]) -> tuple[int, bytes, bytes]:
-    """The version of what begins there, its value, and what follows."""
+    """The version of the envelope, its value, and the rest."""
     version = rest[begin] if len(rest) > begin else -1
     if version == _NONE:
         return version, b"", rest[begin + 1 :]
@@ -265,8 +265,8 @@ def _split(rest: bytes, begin: int, versions: tuple[int, ...]) -> tuple[int, byt
 
 @dataclass(slots=True)
 class RdyState:
-    """One connection, as far as this matters. `changed_s`: when its RDY became, or ceased to be,
-    zero; the lowest has waited or held longest."""
+    """One connection, for the distribution of RDY. `changed_s`: when its RDY became, or ceased to
+    be, zero; the lowest has waited or held longest."""
 
     rdy_max: int
     changed_s: float

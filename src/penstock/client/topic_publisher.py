@@ -1,4 +1,4 @@
-"""Idempotent publishing to one topic: what waits, what is on its way, and what became of it.
+"""Idempotent publishing to one topic: its waiting and running publishes, and their outcomes.
 
 One request at a time is unanswered. What is published meanwhile waits, and goes out together as the
 next one: so a slow disk makes larger batches, not a longer row of requests, and nothing overtakes
@@ -61,7 +61,7 @@ from penstock.wire.names import is_ephemeral
 
 @dataclass
 class PublishCounts:
-    """What has happened so far."""
+    """Counts so far."""
 
     stored: int = 0  # messages
     repeated: int = 0  # requests of which nsqd said that it had them already
@@ -91,7 +91,7 @@ class Publish:
 
 @dataclass(eq=False)
 class TopicPublisher:
-    """`on_end` hears of each publish once, when nothing more is done about it."""
+    """`on_end` is called once for each publish, after its end."""
 
     _topic: str
     _nodes: Nodes
@@ -126,7 +126,7 @@ class TopicPublisher:
             self.task.cancel()
 
     async def end(self) -> None:
-        """After `cancel`: what is in doubt raises PublishUncertain, the rest ClientClosed."""
+        """After `cancel`: unknown outcomes raise PublishUncertain, the rest ClientClosed."""
         if self.task is not None:
             await asyncio.wait([self.task])
         reason = "the producer was closed before there was an answer"
@@ -184,7 +184,7 @@ class TopicPublisher:
             self._give_up()
 
     async def _try(self, anew: bool) -> None:
-        """One round over the nsqds; over those of one destination, when that may have it."""
+        """One round over the nsqds; over those of one destination, when that may have stored it."""
         current = [self._destination.address] if self._destination is not None else []
         others = await self._nodes.candidates(anew)
         for address in dict.fromkeys([*current, *others]):
@@ -194,7 +194,7 @@ class TopicPublisher:
             await self._attempt(address)
 
     def _drop_done(self) -> None:
-        """Nobody waits any more for these, and nobody has seen them."""
+        """Publishes that nobody awaits any more, and that were not sent."""
         for publish in self._batch:
             if publish.done.done():
                 self._on_end(publish)
@@ -280,7 +280,7 @@ class TopicPublisher:
     # --- what became of it ---
 
     def _apply(self, destination: Destination, verdict: Verdict, before: str) -> None:
-        """`before`: why an earlier request may have been taken; empty: none was."""
+        """`before`: why an earlier request may have arrived; empty: none did."""
         fate = verdict.fate
         if fate is Fate.REPEATED and not before:
             explained = "another producer has published with the same id and epoch"
@@ -376,7 +376,7 @@ class TopicPublisher:
         self._on_end(publish)
 
     def _sweep(self) -> None:
-        """Time out what is overdue, also while others of its batch still have time."""
+        """Time out overdue publishes, even while others of their batch still have time."""
         self._sweeper = None
         now_s = self._loop.time()
         for publishes, doubt in ((self._batch, self._doubt), (self._queue, "")):
@@ -405,7 +405,7 @@ class Verdict(NamedTuple):
 
 
 def judge(address: str, sequence: int, answer: Fetched, traced: bool = False) -> Verdict:
-    """`traced`: the answer to `/pubtrace` or `/mpubtrace`, which says where the messages lie."""
+    """`traced`: the answer to `/pubtrace` or `/mpubtrace`, with the positions of the messages."""
     status = answer.status
     if status == 200:
         return _judge_success(answer, traced)

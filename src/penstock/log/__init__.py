@@ -1,4 +1,4 @@
-"""The log: batches in segments, synced, recovered, read and let go of.
+"""The log: batches in segments, synced, recovered, read and removed.
 
 `partition.PartitionLog` is the log of one partition; `disk` is what it asks of a disk; `recovery`
 holds the rules of a start; `verify` and `inspect` look at a data directory from outside.

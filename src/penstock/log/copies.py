@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class CheckedBatch(NamedTuple):
-    """A batch of an append: where in the append it begins, and its header."""
+    """A batch of an append: its position in the append, and its header."""
 
     position: int
     header: BatchHeader
@@ -68,7 +68,7 @@ class CheckedBatch(NamedTuple):
 
 
 class CheckedAppend(NamedTuple):
-    """What is known of an append that may be written."""
+    """An append that may be written, with the facts about it."""
 
     length: int
     count: int  # type: ignore[assignment]  # of messages; hides tuple.count
@@ -83,8 +83,8 @@ def check_append(
     last: BatchName | None,
     epoch: int,
 ) -> CheckedAppend:
-    """`last` is the log's last batch, None when it has none; `epoch` is the newest one there was.
-    Raises AppendRefused."""
+    """`last` is the log's last batch, None when it has none; `epoch` the newest one so far. Raises
+    AppendRefused."""
     views = [memoryview(batch).cast("B") for batch in batches]
     length = sum(map(len, views))
     if not 0 < length <= limits.APPEND_BYTES_MAX:
@@ -136,7 +136,7 @@ def _corrupt(where: str, offset: int, fault: str) -> AppendRefused:
 
 
 class Hole(NamedTuple):
-    """A corrupt range, as far as it lies in one segment."""
+    """The part of a corrupt range that lies in one segment."""
 
     segment: Segment
     position: int

@@ -40,7 +40,7 @@ def describe(damage: Damage) -> str:
 
 
 def joined(ranges: Iterable[Damage]) -> list[tuple[int, int]]:
-    """From offset and to offset of what is corrupt without a break, whatever the reasons."""
+    """Start and end of consecutive corrupt ranges, whatever the reasons."""
     return merged((start, end) for start, end, _ in ranges)
 
 
@@ -86,11 +86,11 @@ class DamageList:
         return any(start <= offset < end for start, end, _ in self._ranges)
 
     def given_up_until(self, offset: int) -> int:
-        """The end of what an operator gave up from `offset` on; `offset` where nothing was."""
+        """The end of the range that an operator gave up at `offset`; `offset` if none."""
         return lost_until(self._lost, offset)
 
     def forget_from(self, offset: int) -> None:
-        """The log ends there: what is written behind it is intact."""
+        """The log ends there: later writes are intact."""
         self._lost = [known for known in self._lost if known.from_offset < offset]
         self._ranges = [
             (start, min(end, offset), reason)
@@ -107,7 +107,7 @@ class DamageList:
         self._ranges = left
 
     def forget_below(self, offset: int) -> bool:
-        """What ends at or below `offset` is gone from the log. True when there was anything."""
+        """Ranges that end at or below `offset` are gone from the log. True when there were any."""
         kept = [known for known in self._ranges if known[1] > offset]
         is_less = len(kept) < len(self._ranges)
         self._ranges = kept
@@ -115,7 +115,7 @@ class DamageList:
 
 
 def outside(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What none of these has of [start, end). They rise, and do not overlap."""
+    """The parts of [start, end) outside of all of these, which rise and do not overlap."""
     for first, last in ranges:
         if start < min(first, end):
             yield start, min(first, end)
@@ -156,7 +156,7 @@ def write_lost(disk: Disk, directory: str, ranges: Iterable[LostRange]) -> None:
 
 
 def forget_lost(disk: Disk, directory: str, offset: int) -> None:
-    """Of offsets from this one on. Durable on return. Raises OSError."""
+    """Forget lost ranges from this offset on. Durable on return. Raises OSError."""
     ranges = read_lost(disk, directory)
     kept = [known for known in ranges if known.from_offset < offset]
     if any(known.to_offset > offset for known in ranges):
@@ -172,7 +172,7 @@ def is_lost(ranges: Sequence[LostRange], from_offset: int, to_offset: int) -> bo
 
 
 def lost_until(ranges: Sequence[LostRange], offset: int) -> int:
-    """The end of what was given up from `offset` on; `offset` itself where nothing was."""
+    """The end of the range given up at `offset`; `offset` itself if none."""
     for known in ranges:
         if known.from_offset <= offset < known.to_offset:
             offset = known.to_offset

@@ -41,7 +41,7 @@ class File(Protocol):
     fd: int  # its descriptor, for the kernel; -1: it is to be written to by `pwritev`
 
     def pin(self) -> None:
-        """It is open, and stays so until `pinned` is set back: another thread may use it. Raises
+        """Open it, and keep it open until `pinned` is reset: another thread may use it. Raises
         OSError."""
         ...
 
@@ -75,11 +75,11 @@ class Lock(Protocol):
 class Disk(Protocol):
     def open(self, path: str, write: bool = False) -> File: ...
     def create(self, path: str) -> File:
-        """A new, empty file; one of the same name is emptied."""
+        """A new, empty file; an existing one is emptied."""
         ...
 
     def keep(self, file: File) -> None:
-        """It stays open between uses, unless descriptors run short while it is not `pinned`: then
+        """Keep it open between uses, unless descriptors run short while it is not `pinned`: then
         the next use opens it again. It must keep its name."""
         ...
 
@@ -88,7 +88,7 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool: ...
     def listdir(self, path: str) -> list[str]: ...
     def mkdir(self, path: str) -> None:
-        """With parents; no error when it is there."""
+        """With parents; an existing directory is no error."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -97,7 +97,7 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> Lock:
-        """A file, made when it is not there, or a directory. BlockingIOError when another holds
+        """Lock a file, created if missing, or a directory. BlockingIOError when another holds
         it."""
         ...
 
@@ -314,7 +314,7 @@ class OsDisk:
 
 
 def _open(path: str, flags: int, files: OpenFiles) -> int:
-    """A descriptor; when there is none left, that of a file which can do without."""
+    """A descriptor; when there is none left, that of a file that can be closed."""
     try:
         return os.open(path, flags, FILE_MODE)
     except OSError as error:

@@ -25,8 +25,8 @@ class EpochStart(NamedTuple):
 
 
 class BatchName(NamedTuple):
-    """What tells one batch from any other that ever stood at its offset. The name (0, end, 0) says
-    that nothing stands before `end`: no batch begins at the end of its own log."""
+    """Tells a batch from any other at its offset. The name (0, end, 0) stands for no batch before
+    `end`: no batch begins at the end of its own log."""
 
     epoch: int
     base_offset: int
@@ -43,7 +43,7 @@ class BatchExtent(NamedTuple):
 
 
 class Epochs:
-    """Of an open log. They are looked for when they are first asked for, and remembered."""
+    """The epochs of an open log, searched on first use, and remembered."""
 
     __slots__ = ("_segments", "_starts", "newest")
 
@@ -81,7 +81,7 @@ class Epochs:
         self.newest = newest
 
     def look_again(self) -> None:
-        """A batch that was corrupt is intact again: it may begin an epoch."""
+        """A corrupt batch is intact again: it may begin an epoch."""
         self._starts = None
 
     def drop_below(self, start_offset: int) -> None:
@@ -95,7 +95,7 @@ class Epochs:
 
 
 def find_epochs(segments: Segments, newest: int) -> list[EpochStart]:
-    """By the headers. `newest` ends the search where it is met; one above all ends it nowhere."""
+    """Search by the headers. `newest` ends the search where it occurs; one above all never does."""
     search = _Search(segments)
     search.segments(0, len(segments), newest)
     return search.starts
@@ -167,7 +167,8 @@ class _Search:
 
 
 def newest_of(batch: Batch | None, is_empty: bool) -> int | None:
-    """The epoch of a log's last batch: None when it has batches and the last one is corrupt."""
+    """The epoch of a log's last batch; None when the log has batches and the last one is
+    corrupt."""
     if batch is not None:
         return batch.header.leader_epoch
     return NO_EPOCH if is_empty else None

@@ -1,4 +1,4 @@
-"""What the files of a replica refuse, as errors below `StorageError` (`penstock.errors`).
+"""Errors of the files of a replica, below `StorageError` (`penstock.errors`).
 
 StorageError
 ├── ReplicaUnreadable  replica.json is corrupt, or of a version that is not known here
@@ -15,11 +15,11 @@ from penstock.errors import StorageError
 
 
 class ReplicaUnreadable(StorageError):
-    """What the replica may believe is not known, so its log is not opened."""
+    """The state of the replica is unknown, so its log is not opened."""
 
 
 class LedgerLost(StorageError):
-    """Never to be taken for an empty one: all replicas of the node must be copied."""
+    """Not the same as an empty ledger: all replicas of the node must be copied."""
 
     def __init__(self, where: object, reason: str, is_missing: bool = False) -> None:
         super().__init__(where, f"the ledger is lost: {reason}")
@@ -39,7 +39,7 @@ class AppendRefused(StorageError):
 
 
 class JournalRefused(StorageError):
-    """The files are as before. A follower that gets one of these asks for a snapshot."""
+    """The files are unchanged. A follower requests a snapshot."""
 
     def __init__(self, where: object, fault: str) -> None:
         super().__init__(where, f"the channel journal is not continued: {fault}")

@@ -1,4 +1,4 @@
-"""The channel journal's bytes: records and entries, and what a row of them amounts to.
+"""The channel journal's bytes: records and entries, and their sum.
 
 Pure functions over the tables of `docs/formats.md`. `fold` is what recovery believes:
 
@@ -51,7 +51,7 @@ class EntryKind(IntEnum):
 
 
 class Group(NamedTuple):
-    """What one channel has to say in one record."""
+    """The entries of one channel in a record."""
 
     number: int
     entries: bytes
@@ -68,14 +68,14 @@ class JournalRecord(NamedTuple):
 
 
 class Position(NamedTuple):
-    """One record of all that were ever written, and how far a journal has come."""
+    """One record among all that were ever written; also the progress of a journal."""
 
     generation: int
     sequence: int
 
 
 class ChannelState(NamedTuple):
-    """The arguments of `Window.restore`, and where the search for delayed messages goes on."""
+    """The arguments of `Window.restore`, and the progress of the search for delayed messages."""
 
     low: int
     next: int
@@ -150,8 +150,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Folding:
-    """What a row of records amounts to so far, one record after the other: so whoever follows a
-    journal can lead at once."""
+    """The sum of records so far, one record after the other: so a follower can lead at once."""
 
     def __init__(self) -> None:
         self.handed_end = 0
@@ -177,7 +176,7 @@ class Folding:
     def folded(
         self, following: Position, end: int, torn: bool = False, lost_records: int = 0
     ) -> Folded:
-        """As a file says it that has this in it; `following` would be its next record."""
+        """In the form of a file with these records; `following` would be its next record."""
         return Folded(
             *following, end, torn, lost_records, self.handed_end, self.channels(), self.start_offset
         )
@@ -196,7 +195,7 @@ def number_of(generation: int) -> int:
 
 
 def named(generation: int) -> str:
-    """As messages have it: the epoch in front of it, where there is one."""
+    """For messages: with the epoch in front, if there is one."""
     epoch, number = epoch_of(generation), number_of(generation)
     return f"{epoch}.{number}" if epoch else str(number)
 
@@ -214,7 +213,7 @@ def searched_entry(offset: int) -> bytes:
 
 
 def state_entries(state: ChannelState) -> bytes:
-    """What `fold_entries` makes this state of."""
+    """The entries that `fold_entries` turns into this state."""
     entries = [cursor_entry(EntryKind.CURSOR, state.low, state.next)]
     entries += [
         ENTRY.pack(EntryKind.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished
@@ -235,8 +234,8 @@ def normalised(
     strays: Iterable[StrayRecord],
     searched: int = 0,
 ) -> ChannelState:
-    """One way to say it: ranges merged and above `low`, `low` as high as it goes. A stray stands
-    for itself, so its offset counts among what the window has no more to do with."""
+    """The canonical form: ranges merged and above `low`, `low` as high as possible. A stray is
+    listed separately, so its offset counts as handled by the window."""
     in_order = tuple(sorted(strays, key=lambda stray: (stray.offset, stray.id)))
     covered = [*finished, *((stray.offset, stray.offset + 1) for stray in in_order)]
     above: list[tuple[int, int]] = []
@@ -293,8 +292,8 @@ def encode_record(
 
 
 def restamped(record: bytes, synced_records: int) -> bytes:
-    """The same record for another disk: how many records of the file are synced is said of the one
-    that it is written to, or a power loss there would look like rot."""
+    """The same record for another disk: the count of synced records belongs to the file it is
+    written to, or a power loss there would look like corruption."""
     flags = int.from_bytes(record[_FLAGS_AT : _FLAGS_AT + 4], "little") & FLAG_SNAPSHOT
     flags |= min(synced_records, SYNCED_MAX) << SYNCED_SHIFT
     covered = record[CRC_FROM:_FLAGS_AT] + flags.to_bytes(4, "little") + record[_FLAGS_AT + 4 :]
@@ -354,9 +353,9 @@ def intact_beyond(data: bytes, position: int) -> Iterator[Beyond]:
 
 
 def corrupt_generation(data: bytes) -> int:
-    """Of the records that were lost so; 0 when none were. A file that is begun again over an older
-    one may keep a part of that, which then looks as if it were corrupt: it is not missed, for the
-    new generation was begun when a later one was on the disk in another file."""
+    """The number of records lost to corruption; 0 without any. A file rewritten over an older one
+    may keep a part of that, which then looks corrupt: it is not missed, since the new generation
+    began when a later one was on disk in another file."""
     folded = fold(data)
     if folded is not None:
         return folded.generation if folded.lost_records else 0
@@ -369,19 +368,19 @@ def _begins(record: JournalRecord) -> bool:
 
 
 def _lost(data: bytes, position: int, generation: int, sequence: int) -> int:
-    """How many records of the file stand behind the one with this sequence, if it is corrupt."""
+    """The number of records of the file behind the one with this sequence, if it is corrupt."""
     beyond = [one for one in intact_beyond(data, position) if one.generation == generation]
     return len(beyond) if any(one.synced_records > sequence for one in beyond) else 0
 
 
 def fold(data: bytes) -> Folded | None:
-    """One file's meaning, or None when it has no whole snapshot at its start."""
+    """The sum of one file, or None when it has no whole snapshot at its start."""
     found = fold_records(data)
     return found[0] if found is not None else None
 
 
 def fold_records(data: bytes) -> tuple[Folded, Folding] | None:
-    """As `fold`, and the same to be gone on with, record by record."""
+    """As `fold`, and a Folding to continue with, record by record."""
     first = decode_record(data, 0)
     if first is None or not _begins(first):
         return None

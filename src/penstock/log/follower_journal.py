@@ -1,4 +1,4 @@
-"""The channel journal of a replica that follows: its leader's records, and what they amount to.
+"""The channel journal of a follower: its leader's records, and their sum.
 
 The records stand in the files as the leader wrote them, but for the count of synced ones, which
 speaks of the disk here. They are folded as they come, so a new leader need read nothing.
@@ -43,16 +43,16 @@ class FollowedJournal:
 
     @property
     def synced(self) -> Position:
-        """The last record that is on this disk for certain."""
+        """The last record that is certainly on this disk."""
         return self.files.synced
 
     @property
     def start_offset(self) -> int:
-        """Of the log, as its leader has decided."""
+        """The start of the log, as its leader has decided."""
         return self.folding.start_offset
 
     def folded(self) -> Folded | None:
-        """What the journal says, in the form in which a start finds it; None: nothing."""
+        """The contents of the journal, in the form that a start finds; None: empty."""
         files = self.files
         if not files.generation:
             return None
@@ -70,8 +70,8 @@ class FollowedJournal:
         self.folding.apply(record.handed_end, record.groups)
 
     def replace(self, data: bytes) -> None:
-        """Begin another file with a snapshot, in the place of all that was said before. Raises
-        OSError, and JournalRefused when it is none, or none of a newer generation."""
+        """Begin another file with a snapshot, which replaces all earlier records. Raises OSError,
+        and JournalRefused for a record that is no snapshot, or none of a newer generation."""
         record, at = self._intact(data)
         newest = self.files.generation_max
         if not record.flags or record.sequence or at.generation <= newest:

@@ -1,4 +1,4 @@
-"""The head of a segment: whose log it is part of (docs/formats.md).
+"""The head of a segment: the log that it belongs to (docs/formats.md).
 
 Offsets begin at 0 in every log, so a segment file that got into another topic's directory (a
 restore, a hand-made copy) holds intact batches with just the offsets that must come there. The head
@@ -41,7 +41,7 @@ class LogHead(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """How a segment file begins."""
+    """The beginning of a segment file."""
 
     start: int  # where its first batch stands
     owner: LogOwner | None  # None: it has no head, or a corrupt one
@@ -88,7 +88,7 @@ def read_beginning(file: File, base_offset: int) -> Beginning:
 
 
 def _follows(file: File, data: bytearray, base_offset: int) -> bool:
-    """Does the first batch stand where it stands behind a head?"""
+    """Is the first batch where it belongs behind a head?"""
     status, length = check_batch(data, HEAD_BYTES)
     if status == BatchCheck.NO_MAGIC or length < SHORT_HEADER_BYTES:
         return False

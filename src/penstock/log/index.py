@@ -80,8 +80,7 @@ class SparseIndex:
     # --- the file ---
 
     def save(self, disk: Disk) -> None:
-        """Append what the file lacks. On failure nothing is forgotten: the next save tries
-        again."""
+        """Append the entries that the file lacks. After a failure the next save tries again."""
         if self.saved == len(self) and not self.trim:
             return
         data = encode_entries([self.entry(number) for number in range(self.saved, len(self))])
@@ -133,7 +132,7 @@ def _fill(index: SparseIndex, data: bytes) -> None:
 
 
 def _believable(index: SparseIndex, base_offset: int, data_bytes: int) -> int:
-    """How many entries from the first on can be true."""
+    """The number of leading entries that can be true."""
     offset, position = base_offset - 1, -1
     for number in range(len(index)):
         next_offset, next_position = index.offsets[number], index.positions[number]

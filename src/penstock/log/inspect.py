@@ -1,5 +1,5 @@
-"""What lies under a path: the partitions, segments and other files that `verify` and `dump` look
-at.
+"""The files below a path: the partitions, segments and other files that `verify` and `dump`
+inspect.
 
 Looking takes no lock and writes nothing, so it can be done while a daemon owns the directory.
 Files may come, grow and go meanwhile.
@@ -33,7 +33,7 @@ SETTINGS_FILES = ("node.json", "topic.json")
 
 
 class PartitionDirectory(NamedTuple):
-    """Of one partition's files, and whose they are."""
+    """The files of one partition, and their owner."""
 
     topic: str
     partition: int
@@ -41,8 +41,8 @@ class PartitionDirectory(NamedTuple):
 
 
 class FoundFiles(NamedTuple):
-    """What there is to look at. A single segment, index, mark or journal stands in `files`,
-    and so does the ledger."""
+    """The files to inspect. A single segment, index, mark or journal is in `files`, and so is the
+    ledger."""
 
     directories: list[PartitionDirectory]
     settings: list[str]  # node.json, topic.json, commits
@@ -163,7 +163,7 @@ _SECTION_NAMES = {section.value: section.name.lower() for section in Section}
 def dump_partition(
     disk: Disk, directory: PartitionDirectory, from_offset: int = 0
 ) -> Iterator[Row]:
-    """A row per message from `from_offset` on, and one per hole."""
+    """A row per message from `from_offset` on, and one per corrupt range."""
     bases = names.segment_bases(disk.listdir(directory.path))
     for number, base in enumerate(bases):
         limit = bases[number + 1] if number + 1 < len(bases) else None
@@ -190,7 +190,7 @@ def dump_segment(disk: Disk, path: str, from_offset: int, limit: int | None) -> 
 
 
 def _base_of(name: str) -> int | None:
-    """Of a segment, and of what a cut has removed from one."""
+    """The base offset of a segment, or of the removed part of one."""
     base = names.segment_base(name)
     return names.cut_base(name) if base is None else base
 
@@ -225,7 +225,7 @@ def _messages(file: File, batch: Batch, from_offset: int) -> Iterator[Row]:
 
 
 def dump_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[Row]:
-    """A single file, whichever kind it is."""
+    """Dump a single file of any kind."""
     name = os.path.basename(path)
     if _base_of(name) is not None:
         yield from dump_segment(disk, path, from_offset, None)
@@ -257,11 +257,11 @@ class Queue(NamedTuple):
 
     @property
     def lowest(self) -> int:
-        """Of the offsets that are not finished."""
+        """The lowest unfinished offset."""
         return min([self.state.low, *(stray.offset for stray in self.state.strays)])
 
     def wants(self, from_offset: int, to_offset: int) -> bool:
-        """Is any of [from, to) not finished?"""
+        """Is any of [from, to) unfinished?"""
         if any(from_offset <= stray.offset < to_offset for stray in self.state.strays):
             return True
         offset = max(from_offset, self.state.low)
@@ -272,7 +272,7 @@ class Queue(NamedTuple):
 
 
 def read_queues(disk: Disk, directory: PartitionDirectory) -> list[Queue]:
-    """Nothing when topic.json or the journal do not tell. Raises OSError."""
+    """Empty when topic.json or the journal is unreadable. Raises OSError."""
     topic = _queues_of(disk, directory)
     state = _journal(disk, directory.path)
     if topic is None or state is None:
@@ -290,7 +290,8 @@ def read_queues(disk: Disk, directory: PartitionDirectory) -> list[Queue]:
 
 
 def read_owner(disk: Disk, directory: PartitionDirectory) -> LogOwner | None:
-    """Whose log it is by topic.json; None when that does not tell. Raises OSError."""
+    """The owner of the log according to topic.json; None when that is unreadable. Raises
+    OSError."""
     document = _document(disk, directory)
     try:
         return LogOwner(str(document["name"]), directory.partition, str(document["identity"]))

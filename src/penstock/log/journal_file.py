@@ -80,7 +80,7 @@ REPLICATED = 3
 
 @dataclass(slots=True, eq=False)
 class JournalSync:
-    """One flush of a journal file. `run` is for any thread."""
+    """One flush of a journal file. `run` may be called by any thread."""
 
     _disk: Disk
     _directory: str
@@ -101,7 +101,7 @@ class JournalSync:
 
 
 class FoundJournal(NamedTuple):
-    """What the files say at a start."""
+    """The contents of the files at a start."""
 
     folded: Folded
     folding: Folding  # the same, to be gone on with
@@ -136,7 +136,7 @@ class JournalFiles:
     def open(
         cls, disk: Disk, directory: str, file_count: int
     ) -> tuple[JournalFiles, FoundJournal | None]:
-        """The files of a partition and what they say; None when they say nothing at all."""
+        """The files of a partition and their contents; None when they are empty."""
         journal = cls(disk, directory, file_count)
         found: FoundJournal | None = None
         files = [_JournalFile(disk, os.path.join(directory, name)) for name in NAMES]
@@ -150,7 +150,7 @@ class JournalFiles:
         return journal, found
 
     def _look_for_rot(self, files: list[_JournalFile]) -> None:
-        """Only what was newer than all that counts has lost any news."""
+        """Only corruption in records newer than the present ones has lost changes."""
         self._generation_seen = max(file.generation_seen for file in files)
         for index, file in enumerate(files):
             if file.corrupt_generation >= max(self.generation, 1):
@@ -182,12 +182,12 @@ class JournalFiles:
 
     @property
     def may_begin(self) -> bool:
-        """A generation whose snapshot is not yet on the disk cannot hand over to the next."""
+        """A generation whose snapshot is not yet on disk cannot be followed by another."""
         return self._safe == self._current and self._safe_synced
 
     @property
     def generation_max(self) -> int:
-        """A new one is above it."""
+        """A new generation is above it."""
         return max(self.generation, self._generation_seen)
 
     def append(self, record: bytes) -> None:
@@ -197,14 +197,14 @@ class JournalFiles:
         self._write(record)
 
     def prepare(self) -> None:
-        """A generation is about to begin: nothing goes behind the last record any more. Raises
+        """A generation is about to begin: no record may follow the last one any more. Raises
         OSError."""
         self.broken = True  # until the snapshot is written
         self._make_safe()
 
     def begin(self, generation: int, snapshot: bytes) -> None:
-        """Start a generation with a record that covers all that was said before. Raises OSError;
-        then `broken` is set."""
+        """Start a generation with a record that covers all earlier ones. Raises OSError; then
+        `broken` is set."""
         if generation <= self.generation_max:
             raise RuntimeError(f"{self.directory}: a journal's generations do not go back")
         self.prepare()
@@ -258,8 +258,8 @@ class JournalFiles:
         self.sequence += 1
 
     def sync_begin(self) -> JournalSync | None:
-        """A job that makes all of it durable; None when there is nothing to do or one is out.
-        Raises OSError; then `broken` is set."""
+        """A job that makes everything durable; None when there is nothing to do or a job is
+        running. Raises OSError; then `broken` is set."""
         if self._job is not None or self.broken or not self.unsynced:
             return None
         try:
@@ -293,7 +293,7 @@ class JournalFiles:
             self._corrupt_index, self.corrupt = None, ""
 
     def sync(self) -> None:
-        """At once, in this thread. Raises OSError."""
+        """Sync at once, in this thread. Raises OSError."""
         job = self.sync_begin()
         if job is None:
             return
@@ -302,7 +302,7 @@ class JournalFiles:
             raise error
 
     def needs_no_sync(self) -> None:
-        """All of it is on the disk but an empty record, which nothing is lost with."""
+        """Everything is on disk but an empty record, whose loss costs nothing."""
         self._synced_end = self.end
 
     def close(self) -> None:
@@ -321,7 +321,7 @@ class JournalFiles:
 
 
 class _JournalFile:
-    """What one file says, and what it would say if nothing in it were corrupt."""
+    """The contents of one file, and its contents if nothing in it were corrupt."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         data = read_file(disk, path, disk.size(path)) if disk.exists(path) else b""
@@ -362,7 +362,7 @@ class JournalFile(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """With its epoch; 0 when no snapshot is whole."""
+        """The generation with its epoch; 0 when no snapshot is whole."""
         return _generation(self.records[0]) if self.records else 0
 
 
@@ -380,7 +380,7 @@ def read_journal(data: bytes) -> JournalFile:
 
 
 def _record(data: bytes, position: int) -> RecordSpan | str:
-    """The record at `position`, or what is wrong with it."""
+    """The record at `position`, or the fault in it."""
     if len(data) - position < RECORD_BYTES:
         return "the file ends inside a record"
     magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
@@ -427,8 +427,8 @@ def _out_of_row(records: list[RecordSpan], record: RecordSpan) -> str:
 
 
 def _is_torn(data: bytes, position: int) -> bool:
-    """Whether what stands at `position` is the beginning of a record whose append was cut short,
-    and not a whole one whose length is corrupt."""
+    """Is the data at `position` the beginning of a record whose append was cut short, and not a
+    whole one whose length is corrupt?"""
     rest = data[position:]
     if not rest.startswith(MAGIC[: len(rest)]) or MAGIC in rest[1:]:
         return False

@@ -1,4 +1,4 @@
-"""A node's ledger, open: what must be durable before a node does anything on its basis.
+"""A node's ledger, open: facts that must be durable before the node acts on them.
 
 A change is seen at once and is safe when `synced_number` has reached the number that it got. All
 changes of a turn go out with one write and one sync; those that come while a sync is under way
@@ -81,7 +81,7 @@ class Ledger:
 
     @classmethod
     def create(cls, disk: Disk, data_path: str, node: LedgerNode) -> Ledger:
-        """Of a node that has never had one. Durable on return."""
+        """For a node that has never had a ledger. Durable on return."""
         path = os.path.join(data_path, names.LEDGER)
         if disk.exists(path):
             raise WriteRefused(path, "there is a ledger already")
@@ -147,7 +147,7 @@ class Ledger:
 
     @property
     def replicas(self) -> dict[ReplicaKey, ReplicaEntry]:
-        """All of them; not to be changed."""
+        """All replicas; do not change them."""
         return self._state.replicas
 
     def replica(self, key: ReplicaKey) -> ReplicaEntry | None:
@@ -177,7 +177,7 @@ class Ledger:
         return self._change(key)
 
     def drop(self, key: ReplicaKey) -> int:
-        """Its topic is gone for good: the identity never comes again."""
+        """The topic is deleted: its identity never returns."""
         self._state.replicas.pop(key, None)
         return self._change(key)
 
@@ -193,8 +193,8 @@ class Ledger:
         return self._job is not None
 
     def sync_begin(self) -> LedgerJob | None:
-        """All that has gathered, written and to be synced now; None when there is nothing, or a job
-        is under way. Raises LedgerStopped, and WriteRefused: then it stays gathered."""
+        """Write all gathered entries, and return their sync; None when there are none, or a job is
+        running. Raises LedgerStopped, and WriteRefused: then they stay gathered."""
         self._check_not_stopped()
         if self._job is not None or not self._changed:
             return None
@@ -219,7 +219,7 @@ class Ledger:
         return len(data)
 
     def _take_back(self) -> None:
-        """What stays of a record that was not written is overwritten by the next one."""
+        """The next record overwrites the rest of one that failed to write."""
         try:
             self._file.truncate(self._end)
         except OSError:
@@ -260,7 +260,7 @@ class Ledger:
             self.stopped = f"the new file cannot be opened: {error}"
 
     def sync(self) -> None:
-        """A whole sync on this thread."""
+        """A whole sync in this thread."""
         while (job := self.sync_begin()) is not None:
             run_here(self, job)
         self._check_not_stopped()
@@ -270,7 +270,7 @@ class Ledger:
             raise LedgerStopped(self.path, self.stopped)
 
     def close(self) -> None:
-        """A tidy stop: a last record vouches for all before it."""
+        """A clean stop: a last record covers all before it."""
         if self._job is not None:
             raise StorageError(self.path, "closed while a sync is under way")
         try:
@@ -286,7 +286,7 @@ class Ledger:
 
 
 def _settled(disk: Disk, path: str, found: LedgerRead, size: int) -> File:
-    """The file, open, without what the power cut short, and on the disk as it was read."""
+    """The file, open, without a torn end, and on disk as it was read."""
     file = disk.open(path, write=True)
     try:
         if size > found.end:
@@ -317,7 +317,7 @@ class Corrupt(Exception):
 
 
 class Unknown(Exception):
-    """It was written by a newer release."""
+    """A record of a newer release."""
 
 
 class LedgerNode(NamedTuple):
@@ -443,7 +443,7 @@ def _intact(data: bytes, position: int) -> _Record | None:
 
 
 def _look_for_witness(data: bytes, end: int) -> None:
-    """Does an intact record behind `end` say that what should stand there was synced?"""
+    """Does an intact record behind `end` prove that the missing one was synced?"""
     position = end
     while (position := data.find(MAGIC, position + 1)) >= 0:
         record = _intact(data, position) if position % ALIGNMENT_BYTES == 0 else None

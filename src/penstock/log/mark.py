@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 
 class MarkState(NamedTuple):
-    """What the file says."""
+    """The contents of the file."""
 
     mark: Mark | None
     next_copy: int  # which copy to overwrite first: never the one that `mark` came from

@@ -34,7 +34,7 @@ def cut_name(number: int, first_offset: int) -> str:
 
 
 def segment_base(name: str) -> int | None:
-    """The base offset that a segment's name tells, None for other names."""
+    """The base offset in a segment's name, None for other names."""
     match = _SEGMENT.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -46,18 +46,18 @@ class OpenFiles:
         return threading.get_ident() == self._thread
 
     def keep(self, file: Suspendable) -> None:
-        """It was just opened."""
+        """The file was just opened."""
         self._files[file] = None
         if len(self._files) > self._files_max:
             self.suspend_some(file)
 
     def drop(self, file: Suspendable) -> None:
-        """It was closed."""
+        """The file was closed."""
         self._files.pop(file, None)
 
     def suspend_some(self, besides: Suspendable | None = None) -> int:
-        """Close what is too much, and a quarter more, so that this is rare. Returns how
-        many were: none in another thread, which does not own them."""
+        """Close the excess, and a quarter more, so that this is rare. Returns how many were closed:
+        none in another thread, which does not own them."""
         if not self.is_own_thread:
             return 0
         wanted = max(len(self._files) - self._files_max, 0) + max(self._files_max // 4, 1)
@@ -78,8 +78,8 @@ def kept_files_max() -> int:
 
 
 def connections_end() -> int:
-    """The system gives out the lowest number that is free. A connection whose descriptor has this
-    number or a higher one has come when only the reserve is left."""
+    """The system assigns the lowest free number. A connection whose descriptor has this number or a
+    higher one came when only the reserve was left."""
     return descriptors_max() - descriptors_max() // limits.DESCRIPTORS_RESERVED_SHARE
 
 
@@ -92,6 +92,6 @@ def out_of_connections() -> str:
 
 
 def out_of_descriptors(error: OSError) -> OSError:
-    """The same error with the limit, and what to do."""
+    """The same error with the limit, and the remedy."""
     reason = f"too many open files: the limit is {descriptors_max()}, see ulimit -n or LimitNOFILE="
     return OSError(error.errno, reason, error.filename)

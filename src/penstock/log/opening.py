@@ -1,5 +1,5 @@
-"""Opening a partition's directory: find the tail, walk it, and carry out what `recovery.decide`
-says.
+"""Opening a partition's directory: find the tail, walk it, and carry out the decision of
+`recovery.decide`.
 
 Only the tail is read. Where it begins is told by the highest synced end that can be found quickly:
 the mark, and the headers at the last index entry and at the front of the newest segments. From the
@@ -32,7 +32,7 @@ NEWEST_LOOKED_AT = 3  # an empty segment and an unfinished one can stand before 
 
 @dataclass(slots=True)
 class Opened:
-    """A log as it stands after recovery."""
+    """A log after recovery."""
 
     segments: Segments
     prepared: int  # the active file's size: the space that writing starts in
@@ -154,7 +154,7 @@ class Opening:
         return self._replica is None or self._replica.believes_headers
 
     def _stopped_before(self) -> PartitionStopped | None:
-        """A replica that was given up stays so. Its files are no proof of what its disk holds."""
+        """A stopped replica stays stopped. Its files do not prove the contents of its disk."""
         replica = self._replica
         if replica is None or replica.state != "stopped":
             return None
@@ -162,7 +162,7 @@ class Opening:
 
     def _drop_leftovers(self, found: list[str], bases: set[int]) -> None:
         """Spares (see spares.py) and indexes whose segment was removed. They take room and nothing
-        reads them: one that cannot be removed is reported, and the next start tries again."""
+        reads them: a failed removal is reported, and the next start tries again."""
         for name in found:
             base = names.index_base(name)
             if names.spare_number(name) is not None or (base is not None and base not in bases):
@@ -252,8 +252,8 @@ class Opening:
     # --- what is done about it ---
 
     def _begin_behind(self, offset: int) -> None:
-        """The end of the log was given up: it goes on in a segment of its own, whose name says
-        where."""
+        """The end of the log was given up: it continues in a segment of its own, named by its
+        offset."""
         if self._items[-1].base_offset >= offset:
             return
         segment = Segment(self._disk, self._directory, offset, self._owner)
@@ -263,8 +263,8 @@ class Opening:
         self._items.append(segment)
 
     def _judge_foreign(self, decision: Decision, lost: list[LostRange]) -> Decision:
-        """A newest segment that is part of another log tells nothing of where this one ends. It is
-        neither written to nor cut."""
+        """A newest segment of another log does not tell where this one ends. It is neither written
+        to nor cut."""
         last = self._items[-1]
         if not last.foreign:
             return decision
@@ -277,8 +277,8 @@ class Opening:
         return decision._replace(end_offset=end, holes=(*holes, hole), end_corrupt=True)
 
     def _locate_tails(self, first: int, decision: Decision) -> None:
-        """Where the data of each segment that was walked ends, and the log's last batch. A sealed
-        one that is corrupt at its end keeps all its bytes in reach."""
+        """The end of the data in each walked segment, and the log's last batch. A sealed one that
+        is corrupt at its end keeps all its bytes in reach."""
         last_runs = {run.segment: run for run in decision.kept}
         for number in range(first, len(self._items)):
             run = last_runs.get(number)
@@ -295,7 +295,7 @@ class Opening:
             self._last = self._last_batch(self._items[run.segment], run)
 
     def _limit(self, number: int) -> int | None:
-        """Where the next segment begins."""
+        """The start of the next segment."""
         return self._items[number + 1].base_offset if number + 1 < len(self._items) else None
 
     def _last_batch(self, segment: Segment, run: BatchRun) -> Batch | None:
@@ -317,9 +317,8 @@ class Opening:
         return found
 
     def _cut(self, decision: Decision) -> RemovedTail | None:
-        """Remove all that stands behind the log's end. Newest files first, so that what is left
-        after
-        a crash in the middle is judged the same way."""
+        """Remove everything behind the log's end. Newest files first, so that a crash in the middle
+        leaves files that are judged the same way."""
         bytes_cut = 0
         removed_segments = 0
         while self._items[-1].base_offset > decision.end_offset:
@@ -364,15 +363,14 @@ class Opening:
         return blocks.header(position).base_offset == offset
 
     def _used_bytes(self, segment: Segment) -> int:
-        """Bytes behind the data that are not zero (or stand before one that is not)."""
+        """Bytes behind the data that are not zero (or precede one that is not)."""
         blocks = Blocks(segment.file, segment.file.size())
         used = blocks.used_end(segment.data_bytes) - segment.data_bytes
         self._bytes_read += blocks.bytes_read
         return used
 
     def _sync(self, first: int) -> PartitionStopped | None:
-        """What was found may be in the kernel's memory only: make it last before anybody reads
-        it."""
+        """The data may be in the kernel's memory only: make it durable before anybody reads it."""
         try:
             for segment in self._items[first:]:
                 segment.file.fdatasync()

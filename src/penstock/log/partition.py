@@ -59,8 +59,8 @@ class PartitionLog(WrittenLog):
         owner: LogOwner | None = None,
         files: Mapping[str, bytes] = NO_FILES,
     ) -> PartitionLog:
-        """A new, empty log, durable on return. What an interrupted creation left is taken over.
-        `owner` goes into the head of each segment, `files` stand beside it."""
+        """A new, empty log, durable on return. Leftovers of an interrupted creation are taken over.
+        `owner` goes into the head of each segment, `files` are kept beside it."""
         directory = os.fspath(path)
         try:
             make_directory(disk, directory, files)
@@ -77,7 +77,7 @@ class PartitionLog(WrittenLog):
         wall_ns: int = 0,
         owner: LogOwner | None = None,
     ) -> PartitionLog:
-        """The log of a known partition, put right after whatever stop there was: see `report`.
+        """Open the log of a known partition, recovered after any kind of stop: see `report`.
         Segments of another log than `owner` are not served."""
         directory = os.fspath(path)
         settings = settings or LogSettings()
@@ -92,10 +92,9 @@ class PartitionLog(WrittenLog):
     def retain(
         self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0
     ) -> int:
-        """Remove whole sealed segments, oldest first, of which nobody needs anything (all below
-        `floor_offset`) and that are older than `age_max_ns` or beyond `bytes_max` of such data.
-        What is below `old_end` is older, whatever its timestamps say. Returns how many were
-        removed."""
+        """Remove whole sealed segments, oldest first, that nobody needs (all below `floor_offset`)
+        and that are older than `age_max_ns` or beyond `bytes_max` of such data. Messages below
+        `old_end` are older, whatever their timestamps. Returns how many were removed."""
         if self.stopped is not None or self.refusal is not None:
             return 0
         try:
@@ -120,7 +119,7 @@ class PartitionLog(WrittenLog):
         return removed
 
     def _roll_by_age(self, floor_offset: int, wall_ns: int, age_max_ns: int, old_end: int) -> None:
-        """A segment that nobody writes to any more would never be sealed by a write."""
+        """A segment without further writes would never be sealed by a write."""
         idle = self._job is None and self.synced_end == self.written_end <= floor_offset
         age_ns = min(age_max_ns, self._settings.segment_age_max_ns)
         first = self._active.first_header() if idle and self._active.data_bytes else None
@@ -151,7 +150,7 @@ class PartitionLog(WrittenLog):
     def start_to_keep(
         self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0
     ) -> int:
-        """Where the log would begin if `retain` were called: nothing is removed."""
+        """The start of the log after a call of `retain`: nothing is removed."""
         if self.stopped is not None or self.refusal is not None:
             return self.start_offset
         try:
@@ -165,8 +164,8 @@ class PartitionLog(WrittenLog):
 
     def drop_below(self, start_offset: int) -> int:
         """Remove whole sealed segments below a start that was decided elsewhere, as far as they are
-        synced. The last batch always stays, for what comes next is compared with it. Returns how
-        many were removed."""
+        synced. The last batch always stays: the next one is compared with it. Returns how many were
+        removed."""
         if self.stopped is not None or self.refusal is not None:
             return 0
         removed = 0
@@ -209,10 +208,9 @@ class PartitionLog(WrittenLog):
         return Removed(offset, to_offset, removed, tuple(aside.kept))
 
     def restore(self, offset: int, batches: bytes, previous: BatchName, committed_end: int) -> int:
-        """Put intact batches in the place of corrupt ones, from where a corrupt range begins;
-        `copies.py` has the rules. Durable on return. Returns the offset behind them. Raises
-        StorageError: then the range is as corrupt as before, unless a sync failed, which stops the
-        partition."""
+        """Replace corrupt batches by intact ones, from the start of a corrupt range; `copies.py`
+        has the rules. Durable on return. Returns the offset behind them. Raises StorageError: then
+        the range is as corrupt as before, unless a sync failed, which stops the partition."""
         if self.stopped is not None:
             self.check_writable()
         with self._reading():
@@ -290,8 +288,8 @@ class PartitionLog(WrittenLog):
         return batch
 
     def _lower_mark(self, mark: Mark, end_offset: int, is_emptied: bool) -> None:
-        """Steps 1 and 2 of a cut. An error is no harm: a lower mark is as true. Where no batch is
-        left to tell the last id, the mark must."""
+        """Steps 1 and 2 of a cut. An error is harmless: a lower mark is as true. Where no batch is
+        left that has the last id, the mark must have it."""
         try:
             marked = self._marked
             is_ahead = marked is None or marked.clean or marked.synced_end > mark.synced_end
@@ -307,7 +305,7 @@ class PartitionLog(WrittenLog):
         return PartitionStopped(self.path, f"a cut was not finished: {error}")
 
     def _end_at(self, offset: int, newest_epoch: int, last_timestamp_ns: int) -> None:
-        """Step 6, and what is kept in memory follows."""
+        """Step 6; the state in memory follows."""
         active = self._active = self._segments.active
         self._preallocation = Preallocation(self._settings, active.data_bytes)
         self.written_end = self._reader.end_offset = offset
@@ -346,7 +344,7 @@ class PartitionLog(WrittenLog):
 
     @property
     def is_marked(self) -> bool:
-        """The mark says how far the log is synced now."""
+        """The mark has the present synced end."""
         return self._is_marked(Mark(self.synced_end, self.written_end, self.last_id))
 
     def _is_marked(self, mark: Mark) -> bool:
@@ -359,7 +357,7 @@ class PartitionLog(WrittenLog):
         self._guarded = True
 
     def close(self) -> None:
-        """A clean stop: all synced, nothing behind the tail, and the mark says so."""
+        """A clean stop: everything synced, nothing behind the tail, and the mark says so."""
         if self._job is not None:
             raise StorageError(self.path, "closed while a sync is under way")
         try:
@@ -404,7 +402,7 @@ class PartitionLog(WrittenLog):
             raise StorageError(self.path, f"cannot be removed: {error}") from error
 
     def validate(self) -> None:
-        """Check what must hold at any time."""
+        """Check the invariants."""
         bases = [segment.from_offset for segment in self.segments]
         rules = {
             "segments rise": bases == sorted(set(bases)),
@@ -429,7 +427,7 @@ class PartitionLog(WrittenLog):
 
 
 def make_directory(disk: Disk, directory: str, files: Mapping[str, bytes] = NO_FILES) -> None:
-    """Durable on return. What an interrupted creation left is taken over. Raises OSError, and
+    """Durable on return. Leftovers of an interrupted creation are taken over. Raises OSError, and
     WriteRefused where messages are stored already."""
     disk.mkdir(directory)
     for name in disk.listdir(directory):
@@ -452,7 +450,7 @@ def first_may_go(segments: Segments, floor_offset: int, synced_end: int) -> bool
 
 
 def consumed_bytes(segments: Segments, floor_offset: int) -> int:
-    """How much is stored in sealed segments that nobody needs."""
+    """The bytes of sealed segments that nobody needs."""
     total = 0
     for number in range(len(segments) - 1):
         limit = segments.limit(number)
@@ -463,8 +461,8 @@ def consumed_bytes(segments: Segments, floor_offset: int) -> int:
 
 
 def first_sealed_ns(segments: Segments, last_timestamp_ns: int) -> int:
-    """When the first segment's last message was written, or later: the first timestamp of the next
-    segment in which it can be read."""
+    """The time of the first segment's last message, or later: the first readable timestamp of a
+    later segment."""
     for number in range(1, len(segments)):
         header = segments.use(number).first_header()
         if header is not None:
@@ -481,8 +479,8 @@ def first_kept(
     bytes_max: int,
     old_end: int,
 ) -> int:
-    """Where a log begins from which all goes that may, by the same rules: needed, or not synced, is
-    what is not below `end`."""
+    """The start of a log without all removable segments, by the same rules: batches at `end` or
+    above are needed, or unsynced."""
     left = consumed_bytes(segments, end)
     start = segments[0].base_offset
     for number in range(len(segments) - 1):

@@ -1,6 +1,4 @@
-"""What can be asked of a log, whoever writes it: its batches by offset, time and id, and what there
-is of it.
-"""
+"""Queries of a log, whoever writes it: its batches by offset, time and id, and its extent."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class ReadableLog:
             yield from self._reader.batches(offset)
 
     def intact_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The same; what is corrupt is stepped over."""
+        """The same, without corrupt batches."""
         while offset < self.written_end:
             try:
                 for header, data in self.batches(offset):
@@ -61,7 +59,8 @@ class ReadableLog:
             return self._reader.trailers(offset, end_offset)
 
     def file_range(self, offset: int) -> FileRange | None:
-        """For a thread that reads the segment beside the log; None where it can't. `release` it."""
+        """For a thread that reads the segment beside the log; None where it cannot. Call `release`
+        after use."""
         self._check_offset(offset)
         with self._reading():
             return self._reader.file_range(offset)
@@ -70,7 +69,8 @@ class ReadableLog:
         self._reader.release(file_range)
 
     def remember(self, file_range: FileRange, offset: int, position: int) -> None:
-        """What was found out by reading a file_range: where the next reading may begin."""
+        """Remember a position learnt from reading a file_range: the next reading may begin
+        there."""
         self._reader.remember(file_range, offset, position)
 
     def message(self, offset: int) -> Message:
@@ -82,7 +82,7 @@ class ReadableLog:
             return self._reader.find_time(timestamp_ns)
 
     def after_bytes(self, offset: int, length: int) -> int:
-        """About the offset that stands `length` bytes of log behind `offset`."""
+        """Roughly the offset that lies `length` bytes of log behind `offset`."""
         with self._reading():
             return self._reader.after_bytes(offset, length)
 
@@ -92,11 +92,11 @@ class ReadableLog:
             return self._reader.bytes_from(offset)
 
     def written_ns(self, offset: int) -> int:
-        """When the batch that holds `offset` was written."""
+        """The time at which the batch of `offset` was written."""
         return self.header_of(offset).timestamp_ns
 
     def header_of(self, offset: int) -> BatchHeader:
-        """Of the batch that holds `offset`."""
+        """The header of the batch that holds `offset`."""
         self._check_offset(offset)
         with self._reading():
             return self._reader.locate(offset).header
@@ -143,7 +143,7 @@ class ReadableLog:
 
     @property
     def damaged(self) -> list[Damage]:
-        """What is known to be corrupt: from offset, to offset, reason."""
+        """The known corrupt ranges: start, end, reason."""
         return self.damage.ranges
 
     @property

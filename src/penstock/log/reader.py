@@ -46,15 +46,15 @@ class Message(NamedTuple):
 
     @property
     def headers(self) -> bytes:
-        """Its own: a JSON object, or empty."""
+        """Its own headers: a JSON object, or empty."""
         found = self.sections.get(Section.HEADERS)
         return found if isinstance(found, bytes) else b""
 
 
 class FileRange(NamedTuple):
-    """A segment file for someone who reads it beside the log. Retention may remove the file
-    meanwhile; it is never overwritten, not even after `release`: `sendfile` is done when a socket
-    holds the file's own pages, and nobody tells when the client has taken them."""
+    """A segment file for a reader beside the log. Retention may remove the file meanwhile; it is
+    never overwritten, not even after `release`: `sendfile` is done when a socket holds the file's
+    own pages, and nothing tells when the client has received them."""
 
     segment: Segment
     descriptor: int
@@ -80,14 +80,14 @@ class LogReader:
         self._damage = damage
 
     def forget_positions(self) -> None:
-        """After segments were removed."""
+        """Call after segments were removed."""
         self._positions.clear()
 
     # --- file ranges ---
 
     def file_range(self, offset: int) -> FileRange | None:
-        """Where someone else finds the batch that holds `offset`. Nothing is read here, so nothing
-        is checked."""
+        """A file range for another reader to find the batch that holds `offset`. Nothing is read
+        here, so nothing is checked."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         if segment.foreign:
@@ -122,7 +122,7 @@ class LogReader:
 
     def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole intact batches from the one that holds `offset`: at least one, and no more than
-        `bytes_max` unless that one is larger. The caller sees that `offset` is in the log."""
+        `bytes_max` unless that one is larger. The caller checks that `offset` is in the log."""
         (segment, position, claimed), base = self._position_of(offset)
         room = segment.data_bytes - position
         wanted = max(bytes_max, HEADER_BYTES)
@@ -152,8 +152,8 @@ class LogReader:
                 offset = header.base_offset + header.count
 
     def trailers(self, offset: int, end_offset: int) -> Trailers:
-        """Batches with a trailer from the one that holds `offset` on, below `end_offset`, as far as
-        a slice goes. At least one batch is looked at."""
+        """Batches with a trailer from the one that holds `offset` on, below `end_offset`, within a
+        slice. At least one batch is read."""
         (segment, position, _), base = self._position_of(offset)
         limit = self._segments.limit(self._segments.holding(base))
         end = end_offset if limit is None else min(limit, end_offset)
@@ -182,7 +182,7 @@ class LogReader:
         return memoryview(buffer)[: segment.file.pread_into(buffer, position)]
 
     def _position_of(self, offset: int) -> tuple[_BatchPosition, int]:
-        """Where the batch is that holds `offset`, and its base offset."""
+        """The position of the batch that holds `offset`, and its base offset."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         if segment.foreign:
@@ -222,7 +222,7 @@ class LogReader:
         self._damaged(segment, position, expected, limit)
 
     def extent(self, offset: int) -> BatchExtent:
-        """Of the batch that holds `offset`: its name, and where it ends."""
+        """The name and the end of the batch that holds `offset`."""
         batch = self.locate(offset)
         segment = self._segments.use(self._segments.holding(offset))
         return BatchExtent(
@@ -233,7 +233,7 @@ class LogReader:
         )
 
     def name_at(self, segment: Segment, position: int) -> BatchName:
-        """The caller knows that an intact batch stands there."""
+        """The caller knows that an intact batch begins there."""
         return BatchName._make(name_at(self._load(segment, position, HEADER_BYTES), 0))
 
     def _start(self, number: int, offset: int) -> tuple[int, int]:
@@ -267,9 +267,9 @@ class LogReader:
         return self.end_offset if limit is None else limit
 
     def after_bytes(self, offset: int, length: int) -> int:
-        """About the offset that stands `length` bytes of log behind `offset`, and at least one
-        message behind it; the end if there is no such offset. Between entries of the index all
-        messages count alike."""
+        """Roughly the offset that lies `length` bytes of log behind `offset`, and at least one
+        message behind it; the end if there is none. Between entries of the index all messages count
+        alike."""
         number = self._segments.holding(offset)
         left = self._position_near(number, offset) + length
         while number < len(self._segments) - 1 and left >= self._segments[number].data_bytes:
@@ -287,7 +287,7 @@ class LogReader:
         return max(sum(sizes) - self._position_near(number, offset), 0)
 
     def _position_near(self, number: int, offset: int) -> int:
-        """About where in a segment an offset stands."""
+        """The approximate position of an offset in a segment."""
         low, high = self._around(number, self._segments.index_of(number).at_offset(offset))
         return low[1] + (offset - low[0]) * (high[1] - low[1]) // max(high[0] - low[0], 1)
 
@@ -328,8 +328,8 @@ class LogReader:
         return self._load(segment, batch.position, batch.length)
 
     def _around_first(self, is_after: _HeaderTest) -> range:
-        """The numbers of the segments in which the first batch that is "after" can be: the last one
-        that is known to begin before it, and those behind that whose first batch is corrupt."""
+        """The numbers of the segments that may hold the first batch that is "after": the last one
+        that is known to begin before it, and later ones whose first batch is corrupt."""
         low, high = 0, len(self._segments)
         while low < high:
             middle = (low + high) // 2
@@ -343,7 +343,7 @@ class LogReader:
 
     def _known_at(self, number: int, lowest: int) -> tuple[int, BatchHeader | None]:
         """The nearest segment at or below `number` whose first batch is intact, and its header;
-        `lowest` and None where there is none."""
+        `lowest` and None if there is none."""
         for at in range(number, lowest - 1, -1):
             header = self._segments.use(at).first_header()
             if header is not None:
@@ -374,7 +374,7 @@ class LogReader:
     # --- damage ---
 
     def _damaged(self, segment: Segment, position: int, base: int, limit: int | None) -> NoReturn:
-        """The batch at `position` with offset `base` is corrupt: find out how far, and say so."""
+        """The batch at `position` with offset `base` is corrupt: find its end, and raise."""
         blocks = segment.blocks()
         batch = find_beyond(blocks, position, base, limit)
         to_offset = batch.header.base_offset if batch is not None else limit
@@ -398,8 +398,8 @@ class _Readable(Protocol):
 
 
 class MessageReader:
-    """One message at a time: for what is rare, not for delivery. It reads best in rising order, for
-    it remembers the block and the batch it was in."""
+    """Reads one message at a time: for rare requests, not for delivery. It is best in rising order,
+    since it keeps the last block and batch."""
 
     def __init__(self, log: _Readable, bytes_max: int = limits.READ_BLOCK_BYTES) -> None:
         self._log = log
@@ -442,7 +442,7 @@ class MessageReader:
         return header
 
     def _find(self, offset: int) -> BatchHeader | None:
-        """In the block, from the batch that was read last."""
+        """Search the block, from the last batch on."""
         position = self._position
         for header in headers_of(self._block, position):
             if _holds(header, offset):

@@ -1,4 +1,4 @@
-"""What a log's files mean after a stop of any kind: the rules, without a file in sight.
+"""The meaning of a log's files after any kind of stop: the rules, without I/O.
 
 The question. A process was killed, or the power went. Some of the last writes are whole, some
 torn, some missing, and writes that were never synced may have reached the disk in any order. Which
@@ -98,9 +98,9 @@ def decide(
     synced_known: int,
     is_lost: Callable[[int, int], bool] = lambda start, end: False,
 ) -> Decision:
-    """Judge what a walk found. All below `from_offset` is taken as intact, `synced_known` is the
-    highest synced end known from elsewhere (the mark, and headers met while looking for the
-    tail). What was given up (`is_lost`) is no hole."""
+    """Judge the result of a walk. All below `from_offset` counts as intact, `synced_known` is the
+    highest synced end known from elsewhere (the mark, and headers met while looking for the tail).
+    Ranges that were given up (`is_lost`) are no holes."""
     synced_seen = max([synced_known, *(run.synced_end for run in runs)])
     end = from_offset
     holes: list[Hole] = []
@@ -135,7 +135,8 @@ class RemovedTail:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What the start of a log found and did. `cut` and `damaged` are for the operator's eyes."""
+    """The findings and acts at the start of a log. `cut` and `damaged` are shown to the
+    operator."""
 
     start_offset: int
     written_end: int

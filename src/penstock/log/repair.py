@@ -1,4 +1,4 @@
-"""Giving up what is corrupt in a partition, so that it is corrupt no longer: `penstock log repair`.
+"""Gives up the corrupt ranges of a partition, so that it is intact again: `penstock log repair`.
 
 The daemon is stopped. The log is opened as a start opens it and read from end to end, so what is
 given up is just what readers would be refused. Then, in this order:
@@ -27,7 +27,7 @@ SET_ASIDE = "set-aside"  # in the data directory
 
 
 class Loss(NamedTuple):
-    """One corrupt range, and what it costs."""
+    """One corrupt range, and its cost."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""`replica.json` of a partition's directory: which replica lives there, and what it may believe.
+"""`replica.json` of a partition's directory: the identity of the replica, and its state.
 
 A partition that is kept on one node needs no such file. Where there are several replicas, a
 directory that looks whole is not enough: it may be a copy, a restored backup, or have lost its end

@@ -1,4 +1,4 @@
-"""Reading batches out of a segment file: in windows, checked, and past what is corrupt.
+"""Reading batches out of a segment file: in windows, checked, and past corrupt ranges.
 
 A walk goes from batch to batch by their lengths. Where it meets something else than the batch that
 must come next, it looks for the next intact one further on: first where the corrupt batch says that
@@ -44,7 +44,7 @@ WINDOW_BYTES = limits.READ_BLOCK_BYTES
 
 
 class Batch(NamedTuple):
-    """An intact batch and where it stands."""
+    """An intact batch and its position."""
 
     position: int
     length: int
@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 
 class Blocks:
-    """One file seen through a window that moves forward. `bytes_read` counts for the report."""
+    """One file seen through a window that moves forward. `bytes_read` is for the report."""
 
     __slots__ = ("_buffer", "_file", "_start", "_view", "_window_bytes", "bytes_read", "end")
 
@@ -74,7 +74,7 @@ class Blocks:
         self.bytes_read = 0
 
     def check(self, position: int) -> tuple[BatchCheck, int]:
-        """What stands at `position`; SHORT only when the batch would end beyond `end`."""
+        """Check the batch at `position`; SHORT only when it would end beyond `end`."""
         self._reach(position, HEADER_BYTES)
         status, length = check_batch(self._view, position - self._start)
         if status == BatchCheck.SHORT and SHORT_HEADER_BYTES <= length <= self.end - position:
@@ -83,7 +83,7 @@ class Blocks:
         return BatchCheck(status), length
 
     def view(self, position: int, length: int) -> memoryview:
-        """What stands from there on: so much at least, if the file has it."""
+        """The bytes from there on: at least this many, if the file has them."""
         self._reach(position, length)
         return self._view[position - self._start :]
 
@@ -92,7 +92,7 @@ class Blocks:
             self._load(position, max(length, self._window_bytes))
 
     def header(self, position: int) -> BatchHeader:
-        """After `check` said that there is one."""
+        """Call after a successful `check`."""
         return decode_header(self._view, position - self._start)
 
     def intact(self, position: int) -> Batch | None:
@@ -106,7 +106,7 @@ class Blocks:
 
     def find_magic(self, position: int, hole_position: int, expected: int) -> int:
         """The next aligned magic from `position` on whose header is plausible beyond a hole at
-        `hole_position`, or -1. Looking at the offset first spares the crc of every old batch."""
+        `hole_position`, or -1. Comparing the offset first saves the crc of every old batch."""
         while position + SHORT_HEADER_BYTES <= self.end:
             self._reach(position, HEADER_BYTES)
             found = self._find_in_window(position, hole_position, expected)
@@ -161,7 +161,7 @@ class Blocks:
 
 
 def headers_of(batches: Buffer, position: int = 0) -> Iterator[BatchHeader]:
-    """One after the other. Raises ValueError where no batch stands."""
+    """Consecutive headers. Raises ValueError where no batch begins."""
     length = memoryview(batches).nbytes
     while position < length:
         header = decode_header(batches, position)
@@ -172,10 +172,10 @@ def headers_of(batches: Buffer, position: int = 0) -> Iterator[BatchHeader]:
 def walk(
     blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
 ) -> Iterator[Batch]:
-    """Sound batches from `position` on, the first with offset `expected`, stepping over what is
-    corrupt: a caller sees that by a base offset above the end of the batch before. It ends at
-    `limit`, the offset of the next segment, or where nothing more is found. The batch before has
-    epoch `epoch`; one of a lower epoch is old content, whatever its offset."""
+    """Intact batches from `position` on, the first with offset `expected`, skipping corrupt ones: a
+    caller sees that by a base offset above the end of the batch before. It ends at `limit`, the
+    offset of the next segment, or at the last batch. The batch before has epoch `epoch`; one of a
+    lower epoch is old content, whatever its offset."""
     while limit is None or expected < limit:
         batch = blocks.intact(position)
         if (

@@ -1,4 +1,4 @@
-"""One segment file: where it is, how far it is filled, and the space prepared ahead of writing.
+"""One segment file: its path, its fill level, and the space prepared ahead of writes.
 
 Writing into pages that the file never had costs five times what overwriting costs, and a sync
 after the file grew must write the file system's journal too. So zeros go out ahead of the data, in
@@ -34,7 +34,7 @@ PAGE_BYTES = 4096
 
 
 class SegmentInfo(NamedTuple):
-    """For stats."""
+    """For the stats."""
 
     path: str
     from_offset: int
@@ -45,7 +45,7 @@ class SegmentInfo(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A segment of this log. The file is opened when it is first needed and can be closed again."""
+    """A segment of this log. The file is opened on first use and can be closed again."""
 
     _disk: Disk
     directory: InitVar[str]
@@ -84,13 +84,13 @@ class Segment:
         self._disk.keep(file)
 
     def unpin(self) -> None:
-        """All of it is on the disk."""
+        """All of it is on disk."""
         if self._file is not None:
             self._file.pinned = False
 
     @property
     def start(self) -> int:
-        """Where its first batch stands."""
+        """The position of its first batch."""
         if self._start < 0:
             self._look()
         return self._start
@@ -103,14 +103,14 @@ class Segment:
         return self._foreign
 
     def _look(self) -> None:
-        """Once, when it is first needed: a start opens few of its segments."""
+        """Read on first use: a start opens few of its segments."""
         beginning = read_beginning(self.file, self.base_offset)
         self._start = beginning.start
         if self._owner is not None and beginning.owner not in (None, self._owner):
             self._foreign = f"the segment belongs to another log ({beginning.owner})"
 
     def begin(self) -> bytes:
-        """The head, to be written in front of its first batch; empty where nobody knows the log."""
+        """The head, to be written in front of its first batch; empty where the log has no owner."""
         if self._owner is None:
             self._start = 0
             return b""
@@ -129,7 +129,7 @@ class Segment:
             file.close()
 
     def blocks(self) -> Blocks:
-        """Nothing of a segment that is foreign."""
+        """Nothing for a segment of another log."""
         return Blocks(self.file, 0 if self.foreign else self.data_bytes)
 
     def first_header(self) -> BatchHeader | None:
@@ -152,7 +152,7 @@ class Preallocation:
         self.prepared = prepared
 
     def extend(self, segment: Segment, end: int, length: int) -> None:
-        """Prepare room behind a write of `length` bytes that is about to end at `end`.
+        """Prepare room behind a write of `length` bytes that will end at `end`.
 
         Only small writes gain by it: there the sync is what costs. A large write would pay for its
         pages twice, once for the zeros and once for itself.

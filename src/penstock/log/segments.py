@@ -1,4 +1,4 @@
-"""The segments of one log in order, with what is kept open or in memory for a few of them."""
+"""The segments of one log in order, with open files or memory for a few of them."""
 
 from bisect import bisect_right
 
@@ -44,7 +44,7 @@ class Segments:
         return self._bases[0]
 
     def holding(self, offset: int) -> int:
-        """The number of the segment in whose range `offset` lies."""
+        """The number of the segment whose range includes `offset`."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def limit(self, number: int) -> int | None:
@@ -59,7 +59,7 @@ class Segments:
         ]
 
     def append(self, segment: Segment, index: SparseIndex) -> None:
-        """A roll: what was active is sealed."""
+        """A roll: the active segment is sealed."""
         self._keep_index(self.active.base_offset, self.active_index)
         self._opened.append(self.active)
         self._items.append(segment)
@@ -74,7 +74,7 @@ class Segments:
             self._opened.remove(segment)
 
     def end_with(self, number: int, index: SparseIndex) -> None:
-        """A cut: this one is active again, and those above it are gone."""
+        """A cut: this segment is active again, and later ones are gone."""
         for segment in self._items[number + 1 :]:
             self._indexes.pop(segment.base_offset, None)
             if segment in self._opened:
@@ -107,9 +107,8 @@ class Segments:
         return found
 
     def use(self, number: int) -> Segment:
-        """The segment, its file about to be read. Few sealed ones stay open; one that is still to
-        be
-        synced must, for its handle is in use in another thread."""
+        """The segment, whose file is about to be read. Few sealed ones stay open; an unsynced one
+        must, since another thread uses its handle."""
         segment = self._items[number]
         if segment is not self.active and (not self._opened or self._opened[-1] is not segment):
             if segment in self._opened:
@@ -138,7 +137,7 @@ class Segments:
         return index
 
     def intact_entry(self, number: int, entry_number: int) -> Batch | None:
-        """The batch of an index entry if the segment agrees with every word of it."""
+        """The batch of an index entry if the segment agrees with every field of it."""
         entry = self.index_of(number).entry(entry_number)
         batch = self.use(number).blocks().intact(entry.position)
         if batch is None or _entry_of(batch) != entry:
@@ -162,7 +161,7 @@ class Segments:
         return segment.data_bytes - indexed > self._every_bytes
 
     def _build(self, number: int, index: SparseIndex) -> SparseIndex:
-        """Add what an index lacks, and save it if that was anything."""
+        """Add the entries that an index lacks, and save it if there were any."""
         segment = self.use(number)
         blocks = segment.blocks()
         position, expected = segment.start, segment.base_offset

@@ -1,4 +1,4 @@
-"""One sync of a log: what must be on disk before its offsets are safe.
+"""One sync of a log: the files that must be on disk before its offsets are safe.
 
 The loop thread makes the job and takes its result; only `run` happens in another thread. It
 touches nothing but its own handles, which are pinned until the job has ended.
@@ -54,8 +54,8 @@ class SyncJob:
             self._disk.sync_directory(self._directory)
 
     def _sync_index(self, path: str) -> None:
-        """Spares a later start the work of making it again. No promise hangs on it, so its failure
-        stops nothing and is reported. A file that is missing went with its segment, or could not be
+        """Saves a later start the work of making it again. Nothing depends on it, so a failure
+        stops nothing and is reported. A missing file was removed with its segment, or could not be
         written, which is reported there."""
         try:
             with closing(self._disk.open(path)) as file:

@@ -1,5 +1,5 @@
-"""Batches with a trailer, found by the headers alone: what is special about a message (a delay, an
-id of its own) stands in a trailer, and most batches have none.
+"""Batches with a trailer, found by the headers alone: special facts of a message (a delay, an id of
+its own) are in a trailer, and most batches have none.
 
 A walk looks at the header of each batch and goes on by its length, so the bodies of large batches
 are not even read. What a header says is believed only to pass over a batch: one that has a trailer
@@ -25,7 +25,7 @@ from penstock.log.scan import Blocks
 
 
 class Trailers(NamedTuple):
-    """What a part of the walk found."""
+    """The result of a part of the walk."""
 
     blocks: list[memoryview]  # batches with a trailer, whole and checked
     next_offset: int  # all batches below it were looked at

@@ -48,7 +48,7 @@ from penstock.log.segments import Segments
 
 
 class Removed(NamedTuple):
-    """What a cut took, for people and counters."""
+    """The result of a cut, for people and counters."""
 
     from_offset: int
     to_offset: int
@@ -84,7 +84,7 @@ class Cutting:
         return sum(sizes)
 
     def _index_up_to(self, number: int, position: int, offset: int) -> SparseIndex:
-        """Its file goes, and is made again: no entry of what was cut may outlive it."""
+        """The index file is removed, and made again: no entry of a removed batch may survive."""
         index = SparseIndex(self._segments[number].index_path)
         if position:
             index = self._segments.index_of(number)
@@ -105,7 +105,7 @@ class Cutting:
         self._disk.sync_directory(self._directory)
 
     def begin_at(self, segment: Segment) -> None:
-        """Let this new segment stand in place of the one that is left and holds nothing."""
+        """Let this new segment replace the remaining one, which is empty."""
         old = self._segments[0]
         segment.adopt(self._disk.create(segment.path))
         segment.file.fdatasync()
@@ -119,7 +119,7 @@ class Cutting:
 
 
 class Aside:
-    """Of one cut."""
+    """The kept files of one cut."""
 
     def __init__(self, disk: Disk, directory: str, bytes_max: int, owner: LogOwner | None) -> None:
         self._disk = disk
@@ -154,14 +154,14 @@ class Aside:
             left -= sizes[path]
 
     def drop_below(self, start_offset: int) -> None:
-        """Retention goes for what was cut, too. Raises OSError."""
+        """Retention includes removed batches, too. Raises OSError."""
         for name in self._disk.listdir(self._directory):
             first_offset = names.cut_base(name)
             if first_offset is not None and first_offset < start_offset:
                 self._disk.unlink(os.path.join(self._directory, name))
 
     def _files(self) -> dict[int, str]:
-        """By number."""
+        """The files by number."""
         return {
             number: os.path.join(self._directory, name)
             for name in self._disk.listdir(self._directory)
@@ -173,7 +173,7 @@ class Aside:
         return os.path.join(self._directory, names.cut_name(number, first_offset))
 
     def copy(self, segment: Segment, position: int, first_offset: int) -> None:
-        """What stands in a segment from `position` on, which stays where it is."""
+        """Copy the rest of a segment from `position` on, which stays in place."""
         path = self._next_path(first_offset)
         try:
             with closing(self._disk.create(path)) as file:
@@ -208,7 +208,8 @@ class Aside:
             return  # the next cut has it among the old files
 
     def take(self, segment: Segment) -> None:
-        """A whole segment: its file leaves the log. Raises OSError, and then it is there still."""
+        """Take a whole segment: its file leaves the log. Raises OSError, and then it is still
+        there."""
         path = self._next_path(segment.base_offset)
         segment.file.truncate(segment.data_bytes)
         segment.close()

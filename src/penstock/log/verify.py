@@ -56,7 +56,7 @@ class PartitionSummary(NamedTuple):
 
 @dataclass(slots=True)
 class VerifyReport:
-    """`findings` is what is wrong; `notes` is what is only worth knowing."""
+    """`findings` are faults; `notes` are facts worth knowing."""
 
     findings: list[VerifyFinding] = field(default_factory=list)
     notes: list[VerifyFinding] = field(default_factory=list)
@@ -99,7 +99,7 @@ def _verify_settings(disk: Disk, path: str, report: VerifyReport) -> None:
 
 
 def _verify_stage(disk: Disk, path: str, report: VerifyReport) -> None:
-    """A staged block: a line of JSON, and batches whose directories are not known yet."""
+    """A staged block: a line of JSON, and batches whose partition is not known yet."""
     try:
         data = read_file(disk, path, STAGE_BYTES_READ_MAX)
     except FileNotFoundError:  # committed by a running daemon, or given up
@@ -137,7 +137,7 @@ def _verify_ledger(disk: Disk, path: str, report: VerifyReport) -> None:
 
 
 def _verify_file(disk: Disk, path: str, report: VerifyReport) -> None:
-    """One file for itself. What only its neighbours could tell is not checked."""
+    """Check one file alone. Rules that involve its neighbours are not checked."""
     directory, name = os.path.split(path)
     check = PartitionCheck(disk, PartitionDirectory("", 0, directory), report)
     base = names.segment_base(name)
@@ -165,8 +165,8 @@ def _verify_file(disk: Disk, path: str, report: VerifyReport) -> None:
 
 
 class PartitionCheck:
-    """One partition. The mark and the indexes are read before the segments they speak of, so that
-    what a running daemon adds meanwhile contradicts nothing."""
+    """Checks one partition. The mark and the indexes are read before their segments, so that writes
+    of a running daemon meanwhile contradict nothing."""
 
     def __init__(self, disk: Disk, directory: PartitionDirectory, report: VerifyReport) -> None:
         self._disk = disk
@@ -307,7 +307,7 @@ class PartitionCheck:
             )
 
     def _check_head(self, path: str, file: File, base: int, limit: int | None) -> int:
-        """Where the first batch stands; -1 when the segment is part of another log."""
+        """The position of the first batch; -1 when the segment belongs to another log."""
         beginning = read_beginning(file, base)
         if beginning.corrupt:
             is_note = limit is None and not self._clean
@@ -389,7 +389,7 @@ class PartitionCheck:
             )
 
     def _is_intact_now(self, path: str, position: int, offset: int) -> bool:
-        """A running daemon may have written the batch after its position was looked at."""
+        """A running daemon may have written the batch after its position was read."""
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
@@ -401,7 +401,7 @@ class PartitionCheck:
     # --- indexes ---
 
     def _read_index(self, base: int, limit: int | None) -> dict[int, IndexEntry]:
-        """Entries by position; what is wrong with the file as such is reported here."""
+        """Entries by position; faults of the file as such are reported here."""
         path = self._path(names.index_name(base))
         if not self._disk.exists(path):
             if self._disk.size(self._path(names.segment_name(base))):
@@ -452,8 +452,8 @@ class PartitionCheck:
         self._check_floor(names.segment_bases(inside))
 
     def _check_floor(self, bases: list[int]) -> None:
-        """What is not finished must be in the log, or a segment is gone from its beginning:
-        retention removes only what the journal on the disk calls finished."""
+        """Unfinished messages must be in the log, or a segment is missing at its beginning:
+        retention removes only messages that the journal on disk calls finished."""
         start = bases[0] if bases else 0
         for queue in read_queues(self._disk, self._directory):
             if queue.lowest < start and not is_lost(self._lost, queue.lowest, start):

@@ -147,9 +147,9 @@ class WrittenLog(ReadableLog):
         epoch: int = 0,
         synced_end: int = 0,
     ) -> None:
-        """An append at the tail, in one gathered write: one batch, or several. `inner` says where
-        each stands that is not the first: its offset, its position in the append, its id. `epoch`
-        and `synced_end` are what the headers say: that of the leader, and what every member has."""
+        """Append at the tail in one gathered write: one batch, or several. `inner` has the offset,
+        the position in the append and the id of each batch but the first. `epoch` and `synced_end`
+        go into the headers: that of the leader, and the end that every member has."""
         epochs = self._epochs
         if epoch < epochs.newest:
             epochs.check(epoch)
@@ -220,7 +220,7 @@ class WrittenLog(ReadableLog):
         return True
 
     def take_back(self, end: LogEnd, written_end: int) -> int:
-        """How many bytes were written."""
+        """Returns how many bytes were written."""
         active = self._active
         length = end.position - active.data_bytes
         if length:
@@ -247,11 +247,11 @@ class WrittenLog(ReadableLog):
     def append_batches(
         self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
     ) -> list[BatchHeader]:
-        """A leader's append, as it is, in one gathered write; `copies.py` has the rules. Each
-        buffer holds one whole batch or several. `previous` is the batch that the leader has before
-        it, `synced_end` what every member in force has synced by now, which may lie beyond this
-        log. Returns the headers. Raises AppendRefused, and what `write` raises; then the log is as
-        before."""
+        """Append a leader's batches unchanged, in one gathered write; `copies.py` has the rules.
+        Each buffer holds one whole batch or several. `previous` is the batch that the leader has
+        before them, `synced_end` the end that every member in force has synced by now, which may
+        lie beyond this log. Returns the headers. Raises AppendRefused, and the errors of `write`;
+        then the log is unchanged."""
         is_empty = self.written_end == self.start_offset
         last = None if is_empty else self.last()
         newest = self._epochs.newest
@@ -314,9 +314,9 @@ class WrittenLog(ReadableLog):
         self._marked = mark
 
     def _remove_torn(self) -> None:
-        """What a failed write has left is gone for good before other bytes stand in its place. Else
-        a power loss could undo the removal, lose what was written instead, and keep what came next:
-        a batch that no other replica has, before batches that all of them have."""
+        """The rest of a failed write is removed durably before other bytes take its position. Else
+        a power loss could undo the removal, lose the later write, and keep the write after that: a
+        batch that no other replica has, before batches that all of them have."""
         active = self._active
         try:
             active.file.truncate(active.data_bytes)
@@ -331,8 +331,8 @@ class WrittenLog(ReadableLog):
         self._torn = False
 
     def would_take(self, length: int) -> bool:
-        """After a write that was refused: would one of `length` bytes be done now? What it leaves
-        is prepared space."""
+        """After a refused write: would a write of `length` bytes succeed now? It leaves prepared
+        space."""
         active = self._active
         try:
             self._before_write(self.written_end)
@@ -345,7 +345,7 @@ class WrittenLog(ReadableLog):
         return True
 
     def check_writable(self) -> None:
-        """Raise what `write` would raise for the state that the log is in."""
+        """Raise the error that `write` would raise in the present state of the log."""
         if self.stopped is not None:
             raise PartitionStopped(self.stopped.where, self.stopped.reason)
         if self.refusal is not None:
@@ -353,7 +353,7 @@ class WrittenLog(ReadableLog):
             raise LogDamaged(self.path, reason, from_offset, to_offset)
 
     def last(self) -> BatchName:
-        """The last batch, by name: what comes next must come behind this very one."""
+        """The name of the last batch: the next one must follow this very one."""
         name = self.name_before(self.written_end)
         if name is None:
             if self._last_position < 0:
@@ -369,7 +369,7 @@ class WrittenLog(ReadableLog):
             del self._names[next(iter(self._names))]
 
     def name_before(self, offset: int) -> BatchName | None:
-        """Of the batch that ends there, where it was the last one not long ago."""
+        """The name of the batch that ends there, if it was the last one not long ago."""
         name = self._names.get(offset)
         if type(name) is not bytes:
             return cast("BatchName | None", name)
@@ -418,11 +418,11 @@ class WrittenLog(ReadableLog):
 
     @property
     def busy(self) -> bool:
-        """A sync job has the log's files: there is one at a time."""
+        """A sync job uses the log's files: there is one at a time."""
         return self._job is not None
 
     def sync_begin(self) -> SyncJob | None:
-        """What to sync now; None when all is safe, a job is under way, or the log has stopped."""
+        """The next sync; None when everything is safe, a job is running, or the log has stopped."""
         if self._job is not None or self.stopped is not None:
             return None
         sealed = self._segments.unsynced()
@@ -440,8 +440,9 @@ class WrittenLog(ReadableLog):
         return self._job
 
     def sync_end(self, job: SyncJob, error: OSError | None) -> None:
-        """The job has run. A failed sync of data stops the partition for good: `stopped` says why.
-        After any other failure `sync_trouble` says why, and the next job syncs the same again."""
+        """The job has run. A failed sync of data stops the partition for good: `stopped` has the
+        reason. After any other failure `sync_trouble` has it, and the next job syncs the same
+        again."""
         if job is not self._job:
             raise ValueError("this sync job is not the one under way")
         self._job = None
@@ -462,7 +463,7 @@ class WrittenLog(ReadableLog):
             self._active.unpin()
 
     def sync(self) -> None:
-        """A whole sync on this thread. Raises StorageError."""
+        """A whole sync in this thread. Raises StorageError."""
         while (job := self.sync_begin()) is not None:
             if run_here(self, job) is not None:
                 break
@@ -490,7 +491,7 @@ class Trims:
             self._left.append(segment)
 
     def settle(self, segments: Segments) -> None:
-        """Cut those that were left and are still there. Raises OSError."""
+        """Retry cuts that failed. Raises OSError."""
         while self._left:
             segment = self._left[-1]
             if segment in segments:
@@ -528,9 +529,8 @@ class Spares:
         self._unsettled = segment.index_path, number
 
     def settle(self) -> None:
-        """Make the removal durable, if there is one that is not. A failure leaves it to be tried
-        again. Only then may the spare be used: its file must never come back under its old name
-        with new content."""
+        """Make a removal durable, if one is not. A failure is retried. Only then may the spare be
+        used: its file must never come back under its old name with new content."""
         if self._unsettled is None:
             return
         index_path, number = self._unsettled
@@ -550,7 +550,7 @@ class Spares:
         self._disk.sync_directory(self._directory)
 
     def make_file(self, path: str) -> tuple[File, int]:
-        """A file for a new segment, and how many bytes of it are there to be overwritten."""
+        """A file for a new segment, and the number of prepared bytes in it."""
         if not self._numbers:
             return self._disk.create(path), 0
         self._disk.rename(self._path(self._numbers[-1]), path)

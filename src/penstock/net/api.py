@@ -1,4 +1,4 @@
-"""What our HTTP APIs have in common: a table of routes, JSON and text answers, NSQ's error form.
+"""The common parts of our HTTP APIs: a table of routes, JSON and text answers, NSQ's error form.
 
 Errors are `{"message":"CODE"}` with a status. Parameters come from the query string only; a body
 is payload. Every answer but those of `/ping` and redirects carries `X-Nsq-Content-Type`, by which
@@ -53,7 +53,7 @@ class HttpError(PenstockError):
 
 
 def because(status: int, code: str, reason: object) -> HttpError:
-    """Its answer says why."""
+    """The answer contains the reason."""
     return HttpError(status, code, details={"reason": str(reason)})
 
 
@@ -105,10 +105,10 @@ class Api:
         self._quiet = quiet  # paths whose requests are too many for the log
 
     def check(self, request: Request) -> None:
-        """What holds for requests of every route. Raises HttpError."""
+        """Checks for requests of every route. Raises HttpError."""
 
     def error_of(self, error: PenstockError) -> HttpError:
-        """What a client hears of an error that no handler turned into an HttpError."""
+        """The answer to an error that no handler turned into an HttpError."""
         return HttpError(500, "INTERNAL_ERROR")
 
     def on_fault(self, request: Request, error: Exception) -> None:
@@ -142,8 +142,8 @@ class Api:
         self.guard(request, logged, lambda: self._dispatch(request, logged))
 
     def guard(self, request: Request, answer: Answer, act: Callable[[], None]) -> None:
-        """Run `act`, which answers, now or later; what it raises is answered here. A handler that
-        goes on after `serve` has returned does so through this."""
+        """Run `act`, which answers, now or later; its errors are answered here. A handler that
+        continues after `serve` has returned uses this."""
         try:
             act()
         except HttpError as error:
@@ -182,7 +182,7 @@ class Api:
 
 
 class Admission:
-    """What a gate lets in, as the HTTP shell asks for it; refusals are logged."""
+    """The decisions of a gate, for the HTTP shell; refusals are logged."""
 
     def __init__(self, gate: Gate, log: logging.Logger) -> None:
         self._gate = gate
@@ -201,7 +201,7 @@ class Admission:
 
 
 def at_once(respond: Callable[[Parameters], Response]) -> Callable[[Request, Answer], None]:
-    """A route whose answer is there when the function returns."""
+    """A route that answers when the function returns."""
 
     def serve(request: Request, answer: Answer) -> None:
         answer(respond(parse_query(request.query)))

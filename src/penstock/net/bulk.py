@@ -1,5 +1,5 @@
-"""The loop's side of bulk reading: ranges of log files that the kernel's thread checks, reads, and
-sends to sockets, while the loop goes on with its work.
+"""The loop's side of bulk reading: the kernel's thread checks and reads ranges of log files, and
+sends them to sockets, while the loop continues.
 
 A range is sent straight from its file (`sendfile`) where the socket takes plain bytes and has
 nothing else to say. Elsewhere (TLS, or an answer before it is still on its way) the thread reads
@@ -84,7 +84,7 @@ class BulkThread:
             self._give(*self._line.popleft())
 
     def close(self) -> None:
-        """What is under way is given up: it comes back as cancelled."""
+        """Unfinished jobs are cancelled."""
         if self._closed:
             return
         self._closed = True
@@ -108,7 +108,7 @@ def _cancelled(token: int) -> BulkResult:
 
 @dataclass(eq=False)
 class FileBody:
-    """A part of a file as the body of an answer. `release` is called once it is done with."""
+    """A part of a file as the body of an answer. `release` is called after its last use."""
 
     _bulk: BulkThread
     _file_fd: int
@@ -123,7 +123,7 @@ class FileBody:
         self._cancelled = False
 
     def send(self, socket_fd: int, head: bytes, done: Callable[[OSError | None], None]) -> None:
-        """All of it to a socket that nobody else writes to meanwhile."""
+        """Send it to a socket that nobody else writes to meanwhile."""
 
         def finished(result: BulkResult) -> None:
             os.close(fd)
@@ -136,7 +136,7 @@ class FileBody:
         self._bulk.send(fd, head, self._file_fd, self._position, self.length, finished)
 
     def cancel(self) -> None:
-        """What is being done ends soon, and with an error."""
+        """The running job ends soon, and with an error."""
         self._cancelled = True
         if self._socket_fd >= 0:
             with socket.socket(fileno=os.dup(self._socket_fd)) as sock, suppress(OSError):

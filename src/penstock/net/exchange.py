@@ -53,8 +53,8 @@ class Request(NamedTuple):
         return self.fields[start : end if end >= 0 else None]
 
     def headers(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Those whose names begin with this (in lower case), in the order they came: the rest of
-        the name, and the value."""
+        """Headers whose names begin with this (in lower case), in their order: the rest of the
+        name, and the value."""
         if prefix not in self.fields:
             return
         for field in self.fields.split(b"\r\n")[1:]:
@@ -73,7 +73,7 @@ class Response(NamedTuple):
 
 
 class BodyRule(NamedTuple):
-    """How many bytes of body a request may have, and the answer to one that has more."""
+    """The maximum body of a request, and the answer to a larger one."""
 
     bytes_max: int
     refusal: Response

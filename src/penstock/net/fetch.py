@@ -1,4 +1,4 @@
-"""What a daemon or a tool asks of other daemons' HTTP APIs, within bounds of time and of bytes.
+"""Requests to the HTTP APIs of other daemons, within bounds of time and of bytes.
 
 A daemon that requires TLS answers plain HTTP with a 403 that names its HTTPS port; such a request
 is sent once more, there.
@@ -43,8 +43,8 @@ class Fetcher:
     async def post_json(
         self, url: str, document: Any = None, headers: Headers | None = None
     ) -> Any:
-        """POST `document` as JSON (nothing when it is None). The document of the answer, None when
-        it has no body. Raises FetchFailed unless the status is 200."""
+        """POST `document` as JSON (an empty body when it is None). Returns the document of the
+        answer, None when it has no body. Raises FetchFailed unless the status is 200."""
         body = b""
         if document is not None:
             body = json.dumps(document, separators=(",", ":")).encode()
@@ -55,7 +55,7 @@ class Fetcher:
     async def request(
         self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
     ) -> Fetched:
-        """One request, whatever the status of the answer. Raises FetchFailed when there is none."""
+        """One request, whatever the status of the answer. Raises FetchFailed without an answer."""
         answer = await self._request(method, url, body, headers)
         secure = _https_url(url, answer)
         return answer if secure is None else await self._request(method, secure, body, headers)
@@ -91,7 +91,7 @@ class Fetcher:
             raise FetchFailed(public(url), error.reason, error.status, outgoing.sent) from error
 
     async def _follow(self, outgoing: Outgoing) -> Fetched:
-        """The answer to it, or to what it was redirected to."""
+        """The answer, or that of its redirects."""
         if self._client is None:
             self._client = HttpClient(
                 self.tls,
@@ -125,7 +125,7 @@ def public(url: str) -> str:
 
 
 def _https_url(url: str, answer: Fetched) -> str | None:
-    """Where a plain request is to be sent again, when the answer says so."""
+    """The https address for a repeated request, when the answer names it."""
     if answer.status != 403 or not url.startswith("http://"):
         return None
     try:

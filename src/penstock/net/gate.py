@@ -47,7 +47,7 @@ _FIELDS = {
 
 
 class Caller(NamedTuple):
-    """What the head of a request says about its sender; None: that header is not there."""
+    """The sender of a request, from its head; None: the header is missing."""
 
     host: bytes | None = None
     origin: bytes | None = None
@@ -56,8 +56,7 @@ class Caller(NamedTuple):
 
 
 class CallerNotes:
-    """What is noted of a head while it is read. `is_clear`: there is one Host at most, and it can
-    be one."""
+    """Notes on a head while it is read. `is_clear`: it has one Host at most, and a valid one."""
 
     __slots__ = ("_values", "is_clear")
 
@@ -76,7 +75,7 @@ class CallerNotes:
         self._values[field] = value
 
     def note_authority(self, authority: bytes) -> None:
-        """Of a target in absolute form: it counts in place of Host."""
+        """A target in absolute form counts instead of Host."""
         self.is_clear = self.is_clear and is_host(authority)
         self._values["host"] = authority
 
@@ -90,7 +89,7 @@ class Denial(NamedTuple):
 
 
 class Gate:
-    """Of one listener. `own_names`: those of this host. `allowed`: further names, or `*`."""
+    """For one listener. `own_names`: those of this host. `allowed`: further names, or `*`."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class Gate:
 
 
 def is_host(value: bytes) -> bool:
-    """Could this be the value of a Host header? The characters that Go's server takes."""
+    """Can this be the value of a Host header? The characters that Go's server accepts."""
     return _HOST.fullmatch(value) is not None
 
 

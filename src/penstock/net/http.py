@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server: requests come in (`incoming.py`), this module serves and answers them.
+"""A small HTTP/1.1 server: `incoming.py` reads requests, this module serves and answers them.
 
 One `asyncio.Protocol` per connection. Requests of a connection are answered in the order they came
 (pipelining), and an answer may come later: a publish is answered when its batch is safe. They are
@@ -38,8 +38,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class _Slot:
-    """A request that is being served: it is called with the answer, which waits here for its turn
-    to be sent."""
+    """A request being served: called with the answer, which waits here for its turn."""
 
     __slots__ = ("_connection", "request", "response")
 
@@ -63,7 +62,7 @@ class HttpConnection(asyncio.Protocol):
         room: BodyRoom | None = None,
         admit: Admit | None = None,
     ) -> None:
-        """`admit` is asked about the head of each request: None lets it in."""
+        """`admit` checks the head of each request: None admits it."""
         self._application = application
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -121,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
         self._serve_waiting()
 
     def eof_received(self) -> bool:
-        """The client has no more to say; what it asked is still answered."""
+        """The client has ended its stream; its requests are still answered."""
         incoming = self._incoming
         if not self._slots and not incoming.waiting:
             incoming.stop()
@@ -146,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
             self._write(CONTINUE)
 
     def _drain(self, count: int) -> None:
-        """What comes after the last answer is read for a moment, but not without end."""
+        """Input after the last answer is read for a moment, within a bound."""
         self._drained_bytes += count
         self._pause_if_loaded()
 
@@ -197,8 +196,8 @@ class HttpConnection(asyncio.Protocol):
             self._half_close(unread=True)
 
     def send_answers(self) -> None:
-        """Send the answers whose turn it is. While earlier requests of the connection still wait
-        for theirs, what is ready goes out together at the end of this turn of the loop."""
+        """Send the answers that are due. While earlier requests of the connection still wait for
+        theirs, ready answers go out together at the end of this turn of the loop."""
         slots, out = self._slots, self._out
         while slots:
             slot = slots[0]
@@ -301,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def _check_late(self) -> None:
-        """Is the request that is coming in too slow?"""
+        """Is the incoming request too slow?"""
         self._late = None
         incoming = self._incoming
         if not incoming.is_due():
@@ -318,7 +317,7 @@ class HttpConnection(asyncio.Protocol):
             self._serve_waiting()
 
     def _close(self) -> None:
-        """What is written goes out first, if the client takes it."""
+        """Output is sent first, if the client reads it."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()  # once: TLS's transport forgets its buffer the second time
         if self._transport is not None:
@@ -337,7 +336,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_serving(self) -> bool:
-        """Is an answer still to be made? One that is on its way from a file does not count."""
+        """Is an answer outstanding? One on its way from a file does not count."""
         return bool(self._slots) and self._sending is None and self._transport is not None
 
     def abort(self) -> None:
@@ -345,7 +344,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def stop(self) -> None:
-        """The daemon is going: answer what is being served, then close."""
+        """The daemon stops: answer running requests, then close."""
         self._exiting = True
         if not self._slots:
             self._close()
@@ -356,8 +355,8 @@ _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
 
 @dataclass(eq=False)
 class Sending:
-    """A body in a file, on its way to one connection. `done` is called once, with what went
-    wrong or None; never within `start`."""
+    """A body in a file, on its way to one connection. `done` is called once, with an error or None;
+    never within `start`."""
 
     _transport: asyncio.Transport
     _body: Body
@@ -380,8 +379,8 @@ class Sending:
             self._read()
 
     def is_stuck(self) -> bool:
-        """Has the client taken nothing since this was last asked? What goes straight from the file
-        is watched by the thread that sends it."""
+        """Has the client read nothing since the last call? The sending thread watches output that
+        comes straight from the file."""
         moved, self._moved = self._moved, False
         return self._in_slices and not moved
 
@@ -394,7 +393,7 @@ class Sending:
             self._read()
 
     def cancel(self) -> None:
-        """The connection is gone. `done` still comes."""
+        """The connection is gone. `done` is still called."""
         self._body.cancel()
         self.resume()
 

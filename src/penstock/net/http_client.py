@@ -39,7 +39,7 @@ class Fetched(NamedTuple):
 
 
 class _Answer:
-    """What comes in for one request. `done` gets it, or HttpFailed."""
+    """The input of one request. `done` receives it, or HttpFailed."""
 
     def __init__(self, method: str, bytes_max: int) -> None:
         self.done: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class _Answer:
             self.fail("the answer has too long a head, or too many chunks")
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more will come."""
+        """No more input follows."""
         if self._status and not {"content-length", "transfer-encoding"} & self._headers.keys():
             self._finish()
         elif isinstance(error, OSError):
@@ -220,7 +220,7 @@ class HttpClient:
     # --- connections that wait for the next request ---
 
     def _take_idle(self, origin: Origin) -> _Connection | None:
-        """The one that was used last: the least likely to have been given up."""
+        """The most recently used one: the least likely to be closed by the server."""
         idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
@@ -236,7 +236,7 @@ class HttpClient:
             self._sweeping = loop.call_later(_IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what has been idle for long; where there is more, look again."""
+        """Close connections that have been idle for long, and repeat while there are more."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() - _IDLE_SECONDS
         self._sweeping = None
@@ -281,8 +281,8 @@ Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 async def _dial(host: str, port: int) -> socket.socket:
-    """Happy eyeballs (RFC 8305): of several addresses, the one that answers first, and each has a
-    little time before the next is tried. uvloop's `create_connection` tries one after another."""
+    """Happy eyeballs (RFC 8305): of several addresses, the first that answers; each gets a little
+    time before the next is tried. uvloop's `create_connection` tries one after another."""
     attempts = [partial(_dial_one, *address) for address in await _addresses(host, port)]
     if len(attempts) == 1:
         return await attempts[0]()

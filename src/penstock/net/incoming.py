@@ -56,7 +56,7 @@ class BodyRoom:
         self.held_bytes = 0
 
     def has(self, count: int, body_bytes: int) -> bool:
-        """Is there room for so many more bytes of a body that then has `body_bytes`?"""
+        """Is there room for this many more bytes of a body that then has `body_bytes`?"""
         bytes_max = self._bytes_max
         if body_bytes > limits.HTTP_BODY_SMALL_BYTES:
             bytes_max -= bytes_max // 4
@@ -70,12 +70,12 @@ class BodyRoom:
 
 
 def framing_max(body_bytes: int) -> int:
-    """How many bytes may come with so much of a chunked body that are none of it."""
+    """The maximum framing bytes for this much of a chunked body."""
     return limits.HTTP_HEADER_BYTES_MAX + limits.HTTP_FRAMING_EACH * body_bytes
 
 
 def _fixed(status: bytes) -> bytes:
-    """As Go's server has it."""
+    """As in Go's server."""
     head = b"Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     return b"HTTP/1.1 " + status + b"\r\n" + head + status
 
@@ -92,7 +92,7 @@ NO_ROOM = error_response(
 
 
 class RequestHead(NamedTuple):
-    """What the parser made of the head of a request."""
+    """The parsed head of a request."""
 
     method: str
     path: str
@@ -107,7 +107,8 @@ _heads: WeakKeyDictionary[object, Heads] = WeakKeyDictionary()
 
 
 def heads_of(ruler: object) -> Heads:
-    """What one listener has let in, or one application has seen; another may have other rules."""
+    """The heads admitted by one listener, or seen by one application; another may have other
+    rules."""
     return _heads.setdefault(ruler, {})
 
 
@@ -123,7 +124,7 @@ Admit = Callable[[str, str, str, Caller], Response | None]  # method, path, remo
 
 class RefusedRequest(NamedTuple):
     """A request whose body is not read: it is too long, or its head was refused. Answered in its
-    turn, then the end."""
+    turn, then the connection ends."""
 
     request: Request
     response: Response
@@ -131,8 +132,8 @@ class RefusedRequest(NamedTuple):
 
 @dataclass(eq=False)
 class Incoming:
-    """What is whole lies in `waiting`: requests, and after them perhaps the last answer of the
-    connection, as a refused request or as bytes for what is no request."""
+    """Whole requests are in `waiting`, perhaps followed by the last answer of the connection: a
+    refused request, or bytes for invalid input."""
 
     _application: Application
     _room: BodyRoom
@@ -159,7 +160,7 @@ class Incoming:
     # --- what the connection calls ---
 
     def take(self, data: bytes) -> None:
-        """Bytes from the client, who may still be heard."""
+        """Input from the client, which may still send."""
         self._silent = False
         if self.between:
             data = self._take_known(data)
@@ -171,15 +172,14 @@ class Incoming:
         return not self.deaf and (not self.between or self._silent)
 
     def seconds_left(self) -> float:
-        """For the request that is coming in."""
+        """For the incoming request."""
         seconds = _HEAD_SECONDS
         if self._head_bytes < 0:
             seconds = _BODY_SECONDS + self._body_bytes / limits.HTTP_RATE_BYTES_MIN
         return self._begun + seconds - self._now_s()
 
     def grant(self) -> None:
-        """Its time begins again: that it did not come any further while nothing was read is not
-        the client's fault."""
+        """Its time restarts: the client is not to blame for a pause of reading."""
         self._begun = self._now_s()
 
     def end_with(self, answer: bytes) -> None:
@@ -187,17 +187,17 @@ class Incoming:
         self.waiting.append(answer)
 
     def stop(self) -> None:
-        """What still comes is dropped."""
+        """Later input is dropped."""
         self.deaf = True
         self._drop_body()
 
     def let_go(self, count: int) -> None:
-        """Of a body that was answered."""
+        """The bytes of an answered body."""
         self.held_bytes -= count
         self._room.give(count)
 
     def drop(self) -> None:
-        """The connection is gone, or about to go: nothing of this is served any more."""
+        """The connection is gone, or about to be: nothing more of it is served."""
         self._drop_body()
         self.let_go(sum(len(one.body) for one in self.waiting if isinstance(one, Request)))
         self.waiting.clear()
@@ -205,7 +205,7 @@ class Incoming:
     # --- whole requests, and pieces of one ---
 
     def _take_known(self, data: bytes) -> bytes:
-        """Take whole requests whose heads are known. Returns what is left for the parser."""
+        """Take whole requests whose heads are known. Returns the rest for the parser."""
         heads, waiting = self._heads, self.waiting
         position, size = 0, len(data)
         while position < size:

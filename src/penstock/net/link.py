@@ -66,7 +66,7 @@ class Links:
         self.plain = memoryview(bytearray(limits.LINK_BYTES))
 
     def serve(self, conns: list[Conn]) -> None:
-        """After a flush: output to send, reading to stop or go on with, ends."""
+        """After a flush: output to send, reading to stop or resume, ends."""
         again, self.again = self.again, {}
         for conn in conns:
             link = self.by_serial.get(conn.serial)
@@ -82,7 +82,8 @@ class Links:
 
 class ServerLink:
     def __init__(self, links: Links, conn: Conn) -> None:
-        """Take over the socket of a halted connection. What it has to send still goes out as is."""
+        """Take over the socket of a halted connection. Its pending output is still sent
+        unchanged."""
         descriptor, self._early = links.engine.detach(conn)
         self.conn = conn
         self.tls: Tls | None = None
@@ -113,8 +114,8 @@ class ServerLink:
     # --- what the daemon says while it is quiet ---
 
     def secure(self, context: ssl.SSLContext, done: Callable[[str], None]) -> None:
-        """Start the handshake; `done` is called with why it failed, or with nothing. After a
-        failure the link is without TLS, and what it is given to send goes out in the clear."""
+        """Start the handshake; `done` receives the reason of a failure, or an empty text. After a
+        failure the link is without TLS, and further output is sent in the clear."""
         if self._state is not LinkState.QUIET:
             return
         self.tls = Tls(context)
@@ -136,7 +137,7 @@ class ServerLink:
         self._send(self._encoded(data))
 
     def open(self) -> None:
-        """From now on the kernel reads and speaks."""
+        """From now on the kernel reads and writes."""
         if self._state is LinkState.QUIET:
             self._state = LinkState.OPEN
             self._backlog = True
@@ -295,7 +296,7 @@ class ServerLink:
             self._links.loop.add_writer(self._sock.fileno(), self._on_writable)
 
     def _pushed(self, data: memoryview) -> memoryview:
-        """What the socket did not take."""
+        """The bytes that the socket did not accept."""
         try:
             return data[self._sock.send(data) :]
         except (BlockingIOError, InterruptedError):
@@ -349,7 +350,7 @@ class ServerLink:
         self.abort()
 
     def abort(self) -> None:
-        """Close the socket now. The kernel hears of it, if it does not know."""
+        """Close the socket now, and tell the kernel."""
         if self._state is LinkState.CLOSED:
             return
         self._state = LinkState.CLOSED
@@ -371,8 +372,8 @@ class ServerLink:
             self._links.loop.add_reader(self._sock.fileno(), self._on_readable)
 
     def _watch_anew(self) -> None:
-        """A reset came right behind bytes. uvloop tells of an error once and then looks away, so
-        without this the end would never be seen, and the socket stay open."""
+        """A reset came right after some bytes. uvloop reports an error once and then stops
+        watching, so without this the end would never be seen, and the socket stay open."""
         self._unwatch()
         self._watch()
 

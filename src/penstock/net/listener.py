@@ -60,7 +60,7 @@ def listen(address: ListenAddress) -> socket.socket:
 
 
 def _listen_tcp(host: str, port: int) -> socket.socket:
-    """Without a host on all interfaces, of both families where the system can."""
+    """Without a host on all interfaces, of both families if possible."""
     both = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     if host:
@@ -72,7 +72,7 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def listen_at(text: str, name: str) -> socket.socket:
-    """`listen` for an option of that name; the error says where it failed."""
+    """`listen` for an option of that name; the error names the address."""
     address = parse_address(text, name)
     try:
         return listen(address)
@@ -93,7 +93,7 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _remove_stale_socket(path: str) -> None:
-    """A socket file that nobody answers on is left from a process that was killed."""
+    """Remove a socket file that nobody answers on, left by a process that was killed."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return
@@ -107,7 +107,7 @@ def _remove_stale_socket(path: str) -> None:
 
 
 def bound_address(sock: socket.socket) -> ListenAddress:
-    """Where a listening socket really is (port 0 asks the system for one)."""
+    """The real address of a listening socket (port 0 asks the system for one)."""
     name = sock.getsockname()
     return (
         ListenAddress("", 0, name) if isinstance(name, str) else ListenAddress(name[0], name[1], "")
@@ -123,14 +123,14 @@ def close_listener(sock: socket.socket) -> None:
 
 
 def peer_text(sock: socket.socket, peer: object) -> str:
-    """A remote address as stats and logs show it."""
+    """A remote address, as in stats and logs."""
     if isinstance(peer, tuple):
         return str(ListenAddress(peer[0], peer[1], ""))
     return "@"  # as Go prints an unnamed unix socket
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the system find out when the other host is gone without a word."""
+    """Let the system detect a host that vanished."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -190,7 +190,7 @@ class Acceptor:
             self._on_connect(sock, peer_text(sock, peer))
 
     def _refuse(self, sock: socket.socket) -> None:
-        """At once, so that the client knows: another node may have room."""
+        """Refuse at once, so that the client knows: another node may have room."""
         now = self._loop.time()
         if now - self._refused_s >= limits.ACCEPT_REPORT_S:
             self._refused_s = now

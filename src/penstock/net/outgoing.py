@@ -1,4 +1,4 @@
-"""A request as an HTTP client sends it: where it goes, its bytes, and how a redirect changes both.
+"""A request of an HTTP client: its target, its bytes, and the effect of a redirect on both.
 
 URLs are sent byte by byte as they are given. A name and password in one become basic
 authentication. A redirect to another origin carries no credentials.
@@ -32,7 +32,7 @@ REDIRECTS = frozenset((*_BECOMES_GET, 307, 308))
 
 
 class HttpFailed(PenstockError):
-    """There is no answer, or none that can be taken. `status` is what it had, 0 before that."""
+    """There is no usable answer. `status` is that of the answer, 0 without one."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
@@ -50,7 +50,8 @@ class Origin(NamedTuple):
 
 
 class Outgoing:
-    """Raises HttpFailed for what cannot be sent. Its words repeat nothing: URLs hold secrets."""
+    """Raises HttpFailed for a request that cannot be sent. The text repeats nothing: URLs hold
+    secrets."""
 
     def __init__(self, method: str, url: str, body: bytes, headers: Headers) -> None:
         self.method = method
@@ -78,7 +79,7 @@ class Outgoing:
             self._fields.setdefault("authorization", ("Authorization", basic))
 
     def redirect(self, status: int, location: str) -> None:
-        """Go on to where the answer says. Raises HttpFailed when that has been done too often."""
+        """Follow the redirect of an answer. Raises HttpFailed after too many."""
         self._redirects += 1
         if self._redirects > limits.FETCH_REDIRECTS_MAX:
             raise HttpFailed(f"more than {limits.FETCH_REDIRECTS_MAX} redirects")

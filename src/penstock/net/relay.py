@@ -1,4 +1,4 @@
-"""A request that another daemon is to answer: the first of several that can be reached.
+"""A request for another daemon: the first of several that can be reached.
 
 One that cannot be reached has not heard of it, so the next is asked. Where one may have heard it
 and has not answered, the outcome is not known, and the answer says so: a change that was made must
@@ -24,8 +24,8 @@ async def pass_on(
     headers: Headers,
     outcome: str = "changed",
 ) -> Response:
-    """`target`: the path and the query there. `outcome`: the member of an error that says whether
-    it was done, `stored` of a publish."""
+    """`target`: path and query. `outcome`: the member of an error that tells whether it was done,
+    `stored` for a publish."""
     reasons = []
     for address in addresses:
         url = f"http://{address}{target}"

@@ -35,7 +35,7 @@ def read_secrets(path: str, name: str = "http-secret-file") -> tuple[bytes, ...]
 
 
 def first_secret(path: str, name: str) -> str:
-    """What a client sends; nothing without a file. Raises ConfigError."""
+    """The secret that a client sends; empty without a file. Raises ConfigError."""
     secrets = read_secrets(path, name)
     return secrets[0].decode("ascii") if secrets else ""
 

@@ -1,4 +1,4 @@
-"""Where the broker's slow disk calls run: in a few threads, or at once when that is quicker.
+"""Slow disk calls of the broker: in a few threads, or at once when that is quicker.
 
 Handing a sync to a thread and taking it back costs about as much as a sync on a quick disk, and
 lets small batches go out that the next one could have carried. So a sync that publishers wait for
@@ -35,7 +35,8 @@ SPANS = 6  # a minute
 
 
 class SyncTimes:
-    """How long syncs took, as a histogram, and the slowest one of late. Every thread adds to it."""
+    """The durations of syncs, as a histogram, and the slowest of the last minute. Every thread adds
+    to it."""
 
     def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._mono_ns = mono_ns
@@ -57,18 +58,18 @@ class SyncTimes:
             self._slowest.append((span, took_ns))
 
     def read(self) -> tuple[list[int], int]:
-        """The count in each bucket, the last for what is longer than any; and all time."""
+        """The count in each bucket, the last for longer ones; and the total time."""
         with self._lock:
             return list(self._counts), self._total_ns
 
     def slowest_ns(self) -> int:
-        """Of the last minute; 0: there was none."""
+        """In the last minute; 0: there was none."""
         with self._lock:
             first = self._mono_ns() // SPAN_NS - SPANS
             return max((took for span, took in self._slowest if span >= first), default=0)
 
     def since_last_ns(self) -> int | None:
-        """How long ago the latest one ended; None: there was none."""
+        """The time since the latest one ended; None: there was none."""
         with self._lock:
             return None if self._last_ns is None else self._mono_ns() - self._last_ns
 

@@ -1,4 +1,4 @@
-"""The tasks of one owner: they end with it, and a fault that ends one of them is heard of."""
+"""The tasks of one owner: they end with it, and a fault that ends one of them is reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

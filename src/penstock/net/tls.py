@@ -58,7 +58,7 @@ class Tls:
 
     @property
     def has_input(self) -> bool:
-        """Is there anything that has not been looked at?"""
+        """Is there unread input?"""
         return bool(self._incoming.pending or self._object.pending())
 
     def read_into(self, view: memoryview) -> int:
@@ -80,14 +80,14 @@ class Tls:
         return size
 
     def encode(self, data: bytes) -> bytes:
-        """`data` as records, behind whatever TLS itself has to say."""
+        """`data` as records, behind TLS's own messages."""
         done = self._object.write(data)
         while done < len(data):
             done += self._object.write(memoryview(data)[done:])
         return self._outgoing.read()
 
     def output(self) -> bytes:
-        """What TLS itself has to say: its part of the handshake, an alert, a new key."""
+        """TLS's own messages: the handshake, an alert, a new key."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def close(self) -> bytes:
@@ -110,7 +110,7 @@ class Tls:
 
     @property
     def common_name(self) -> str:
-        """Of the client's certificate, where it has shown one."""
+        """The common name of the client's certificate, if it has shown one."""
         subject = (self._object.getpeercert() or {}).get("subject", ())
         for parts in subject:
             for name, value in parts:  # type: ignore[str-unpack]

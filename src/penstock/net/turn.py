@@ -1,4 +1,4 @@
-"""A turn of the loop: what is asked of kernel and broker, one after the other, and when.
+"""A turn of the loop: the calls of kernel and broker in order, and its time.
 
     poll     what the sockets brought; events that are no publishes go to `handle`
     synced   batches whose sync has ended are acknowledged
@@ -76,7 +76,7 @@ class TurnOrder:
         self.stopped = False
 
     def run(self, mono_ns: int, alone: bool = False) -> bool:
-        """One turn. True: there is more to do at once, in another. `alone`: nobody else waits for
+        """One turn. True: there is more to do at once, in another. `alone`: nothing else waits for
         the loop."""
         engine, broker, handle = self._engine, self._broker, self._handle
         for event in engine.poll(mono_ns):
@@ -129,8 +129,8 @@ class TurnOrder:
         return more or bool(self._done)
 
     def _settle(self, events: list[tuple[Any, ...]]) -> bool:
-        """Answer what a flush asked for, and flush again, a bounded number of times. True: the
-        kernel may lack more."""
+        """Handle the requests of a flush, and flush again, a bounded number of times. True: the
+        kernel may need more."""
         for _ in range(LOAD_ROUNDS_MAX):
             self._answer(events)
             events = self._engine.flush(self._mono_ns(), self._wall_ns())
@@ -169,7 +169,7 @@ class TurnOrder:
         return self._broker.gathering.due_ns != NEVER_NS
 
     def due_ns(self, latest_ns: int) -> int:
-        """When the next turn is due, at `latest_ns` or before."""
+        """The time of the next turn, `latest_ns` at most."""
         due_ns = min(self.trace_due_ns, self._broker.records.due_ns, latest_ns)
         deadline_ns = self._engine.deadline_ns
         return deadline_ns if deadline_ns and deadline_ns < due_ns else due_ns
@@ -274,8 +274,8 @@ def _no_turn_yet() -> None:
 
 
 class Soon:
-    """Asking for a turn: made before the turn, because whoever asks for turns is. `ask` may be
-    handed on at once; `begin` says what is run, `stop` that nothing is any more."""
+    """Requests for a turn: created before the turn, because its users need it. `ask` may be passed
+    on at once; `begin` sets what runs, `stop` ends it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -291,7 +291,7 @@ class Soon:
         self._run = run
 
     def ask(self) -> None:
-        """Run a turn at the next chance: someone outside of it has left something to do."""
+        """Run a turn at the next chance: there is work from outside of it."""
         if self._handle is None and not self._stopped:
             self._handle = self._loop.call_soon(self._call)
 

@@ -1,4 +1,4 @@
-"""A node put together from its ports: kernel, broker, sessions, and the turn that drives them.
+"""A node assembled from its ports: kernel, broker, sessions, and the turn that drives them.
 
 What a node asks of the world around it is in `Ports`, so the daemon (`daemon.py`) and the worlds of
 the tests run one and the same node: the daemon on the clock, disk, threads and loop of its host,
@@ -61,8 +61,8 @@ class Ports(NamedTuple):
 
 
 class Housekeeping:
-    """What is looked at each second, and the search for delayed messages between turns.
-    `each_second` is called before the broker looks at its topics."""
+    """The work of each second, and the search for delayed messages between turns. `each_second` is
+    called before the broker visits its topics."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Housekeeping:
         self._turn.tick()  # also after the wall clock was set, when no timer knows it
 
     def _search(self) -> None:
-        """For delayed messages in logs, a slice between turns and then a pause."""
+        """Search for delayed messages in logs: a slice between turns, then a pause."""
         self._searching = None
         try:
             more = self._broker.delays.slice()
@@ -129,7 +129,7 @@ class Node:
     settings: Settings  # of a client that has not identified itself
 
     def connect(self, conn: Conn, remote: str) -> None:
-        """A new client."""
+        """Add a new client."""
         host = remote.rpartition(":")[0].strip("[]") or remote
         settings = replace(self.settings, client_id=host, hostname=host)
         now_s = self.ports.clock.wall_ns() // limits.SECOND
@@ -162,8 +162,8 @@ class Node:
 
 
 def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = None) -> Node:
-    """`for_broker` in place of what `options` say to the broker. Nothing is read, written or
-    started before `Broker.open` and `Turn.start`."""
+    """`for_broker` replaces the broker's part of `options`. Nothing is read, written or started
+    before `Broker.open` and `Turn.start`."""
     loop, clock = ports.loop, ports.clock
     soon = Soon(loop)
     sizes = options.max_msg_size, options.max_body_size
@@ -261,7 +261,7 @@ def make_offer(options: Options) -> Offer:
 
 
 def default_settings(options: Options) -> Settings:
-    """What holds for a client that has not identified itself."""
+    """The settings of a client that has not identified itself."""
     return Settings(
         output_timeout_ns=options.output_buffer_timeout_ns,
         message_timeout_ns=options.msg_timeout_ns,

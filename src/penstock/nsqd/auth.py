@@ -1,4 +1,4 @@
-"""Authentication: what an auth server says about a client, and what it therefore may do.
+"""Authentication: the answer of an auth server about a client, and the permissions in it.
 
 A client sends a secret. The daemon asks an auth server over HTTP, and the answer names the client
 and lists what it is allowed: permissions (subscribe, publish) on topics and channels, as regular
@@ -37,7 +37,7 @@ SUBSCRIBE, PUBLISH = "subscribe", "publish"
 
 
 class Applicant(NamedTuple):
-    """Whom the auth server is asked about."""
+    """The client in a request to the auth server."""
 
     remote_ip: str
     common_name: str  # of the client's certificate
@@ -75,7 +75,7 @@ class Authorization(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What one client may do, and until when."""
+    """The permissions of one client, and their end."""
 
     identity: str
     identity_url: str
@@ -83,7 +83,7 @@ class Grant(NamedTuple):
     entries: tuple[Authorization, ...]
 
     def allows(self, topic: str, channel: str = "") -> bool:
-        """To subscribe; without a channel: to publish."""
+        """May it subscribe; without a channel: may it publish?"""
         permission = SUBSCRIBE if channel else PUBLISH
         return any(entry.allows(permission, topic, channel) for entry in self.entries)
 
@@ -102,8 +102,8 @@ Done = Callable[[Grant | AuthFailed], None]
 
 
 class Auth:
-    """All authentication of one daemon; without addresses it is off. `soon` has a turn run after an
-    answer; the dice say which server is asked first."""
+    """All authentication of one daemon; off without addresses. `soon` requests a turn after an
+    answer; the dice choose the first server."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Auth:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, applicant: Applicant, done: Done) -> None:
-        """Call `done` later with what the client may do."""
+        """Call `done` later with the permissions of the client."""
         task = self._loop.create_task(self._ask(applicant, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

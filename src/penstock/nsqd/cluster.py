@@ -87,7 +87,8 @@ _NO_BOOT = bytes(16)
 
 
 class ClusterMember:
-    """`soon` asks for a turn; `on_refused` is told why this node may not be a member."""
+    """`soon` requests a turn; `on_refused` receives the reason why this node may not be a
+    member."""
 
     def __init__(
         self,
@@ -160,8 +161,8 @@ class ClusterMember:
         await topics.run(path, own)
 
     async def _read_replaced(self) -> Membership | None:
-        """The node whose place an empty one takes. Raises Refused where that was not asked for,
-        and while it lives: before anything is written."""
+        """The node that an empty one replaces. Raises Refused where that was not requested, and
+        while it lives: before anything is written."""
         own = self._options.node_id
         found = await self._ask(lambda done: self.coordinator.read(keys.member(own), done))
         if isinstance(found, Reading) and found.entry is None:
@@ -197,7 +198,7 @@ class ClusterMember:
         return await answered
 
     def join(self, data_path: Path) -> None:
-        """Before the topics are opened. Raises PenstockError."""
+        """Call before the topics are opened. Raises PenstockError."""
         memory.keep_pieces()
         ledger = self.ledger = self._open_ledger(str(data_path))
         node = ledger.node
@@ -224,7 +225,7 @@ class ClusterMember:
         self.state = ClusterState(self.cluster, self.address.cluster)
 
     def _open_ledger(self, data_path: str) -> Ledger:
-        """With this start in it, durably."""
+        """Open the ledger, and record this start durably."""
         disk = self._disk
         if not disk.exists(os.path.join(data_path, names.LEDGER)):
             before = self._replaced
@@ -263,7 +264,7 @@ class ClusterMember:
         return self.address.cluster
 
     async def start(self, host: str, tcp_port: int, http_port: int) -> None:
-        """Where clients reach it. Raises OSError."""
+        """Start at the address for clients. Raises OSError."""
         self._address = host, max(tcp_port, 0), max(http_port, 0)
         self._replication_port = await self.links.listen(self._listen_host, self._listen_port)
         log.info(
@@ -289,7 +290,7 @@ class ClusterMember:
         )  # fmt: skip
 
     def _replication_host(self) -> str:
-        """Where other nodes reach this one."""
+        """The address of this node for other nodes."""
         is_any = self._listen_host in ("0.0.0.0", "::", "")
         return self._options.broadcast_address if is_any else self._listen_host
 
@@ -314,13 +315,13 @@ class ClusterMember:
             await asyncio.sleep(TICK_S)
 
     def _has_work(self) -> bool:
-        """A sync that was run at once wakes nobody: it is for the turn that began it, and this is
+        """A sync that ran at once wakes nobody: it belongs to the turn that began it, and this is
         between two."""
         context = self._broker.context
         return context.engine.has_work or context.syncs.has_ended
 
     def _report(self, mono_ns: int) -> None:
-        """Once a second: counts, and what /ping says."""
+        """Once a second: counts, and the text of /ping."""
         if mono_ns < self._report_ns:
             return
         if not self._report_ns:  # the metadata is still to be read
@@ -334,7 +335,7 @@ class ClusterMember:
         health.show("", Trouble.CLOCK_DIFFERS, _difference(differs))
 
     def _raise_id_floor(self) -> None:
-        """Ahead of the ids that are given out: who takes this node's place begins above it."""
+        """Keep the floor ahead of the ids in use: a replacement of this node begins above it."""
         context, key = self._broker.context, keys.member(self.own)
         held = self.view.memberships.get(self.own)
         if held is None or (self.trouble() and not self.coordinator.is_full):
@@ -354,7 +355,7 @@ class ClusterMember:
             self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
 
     def after_turn(self) -> None:
-        """What has come of the metadata meanwhile is not left to the next tick."""
+        """Apply changes of the metadata at once, instead of at the next tick."""
         if self.view.is_pending:
             mono_ns = time.monotonic_ns()
             if mono_ns - self._looked_ns >= limits.VIEW_LOOK_NS:
@@ -446,7 +447,7 @@ class ClusterMember:
     # --- stop ---
 
     async def hand_over(self) -> None:
-        """Each partition that is led here goes to another member, as far as one is in sync, and
+        """Hand each partition that this node leads to another member, if one is in sync, and let
         commits elsewhere wait for this node no more; in SHUTDOWN_HAND_OVER_NS at most, and less
         where nothing moves."""
         participant = self.cluster.participant
@@ -468,8 +469,8 @@ class ClusterMember:
             await asyncio.sleep(poll_s)
 
     def _is_waited_for(self) -> bool:
-        """By a leader on another node, which could do without it. A record that names this node,
-        whose leadership has ended, has a successor that the view has not seen."""
+        """A leader on another node waits for it, and could do without it. A record that names this
+        node, whose leadership has ended, has a successor that the view has not seen."""
         own, participant = self.cluster.own, self.cluster.participant
         machines, waiting = participant.proposals.machines, participant.links.keys() | {own}
         others = (h.document for name, h in self.view.partitions.items() if name not in machines)
@@ -482,7 +483,8 @@ class ClusterMember:
         )
 
     def _hand_over_some(self, given: set[PartitionName], at_once: int) -> bool:
-        """So few that each is led again as soon as if it were alone. False: none is on its way."""
+        """So few at a time that each has a new leader as soon as if it were alone. False: none is
+        on its way."""
         proposals = self.cluster.participant.proposals
         given &= proposals.machines.keys() & proposals.handing.keys() | proposals.elections.awaited
         for name in sorted(proposals.machines.keys() - proposals.handing.keys()):
@@ -497,8 +499,8 @@ class ClusterMember:
         return bool(given)
 
     async def disconnect(self) -> None:
-        """Before the logs are closed: a row for a closed one would count as a failed disk, and the
-        replica would be copied again. Then the node is away, for all to see."""
+        """Call before the logs are closed: an append to a closed log would count as a failed disk,
+        and the replica would be copied again. Then the node is visibly away."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -510,7 +512,7 @@ class ClusterMember:
             await gone.wait()
 
     async def stop(self) -> None:
-        """After the broker's files are closed."""
+        """Call after the broker's files are closed."""
         await self.coordinator.close()
         if hasattr(self, "ledger") and not self.ledger.stopped:
             self.ledger.close()
@@ -528,7 +530,8 @@ def _first(wanted: Iterable[int], others: list[int]) -> list[int]:
 
 
 def _difference(ahead_ns: int) -> str:
-    """Of this node's clock and most of the others, for people; empty: none that matters."""
+    """The difference between this node's clock and most of the others, for people; empty: none that
+    matters."""
     seconds = round(abs(ahead_ns) / limits.SECOND)
     if abs(ahead_ns) < limits.CLOCK_DIFFERS_NS:
         return ""
@@ -546,7 +549,7 @@ def _bytes(uuid: int) -> bytes:
 
 
 def _boot_id() -> bytes:
-    """Of the machine; zeros where the system tells none."""
+    """The boot id of the machine; zeros if the system has none."""
     try:
         return bytes.fromhex(BOOT_ID.read_text().strip().replace("-", ""))
     except (OSError, ValueError):
@@ -569,7 +572,7 @@ def shared_secrets(options: Options, host: str) -> tuple[bytes, ...]:
 
 
 def _peer_tls(options: Options) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """For connections of other nodes, and to them: both ends show a certificate."""
+    """For connections from and to other nodes: both ends show a certificate."""
     files = options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca
     if not any(files):
         return None, None

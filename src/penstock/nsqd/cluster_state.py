@@ -1,4 +1,4 @@
-"""What a node of a cluster says of it (`/cluster` and `/metrics`), and what is wanted of its nodes.
+"""A node's report about its cluster (`/cluster` and `/metrics`), and the desired states of nodes.
 
 Who leads and who is in sync is in the metadata, which each node has. How far followers are behind
 is known to the leader alone. A partition is *under-replicated* while fewer replicas are in sync
@@ -48,8 +48,8 @@ LOOK_NS = 3 * SECOND  # between two looks at all partitions, which take millisec
 
 
 class ClusterState:
-    """`look` is called now and then: it remembers since when a partition is not well, and where a
-    node was that is down."""
+    """`look` is called now and then: it remembers since when a partition is unhealthy, and the
+    address of a node that is down."""
 
     def __init__(self, cluster: ClusterNode, name: str) -> None:
         self._cluster = cluster
@@ -96,7 +96,7 @@ class ClusterState:
                 self._since[name] = since.get(name, mono_ns)
 
     def records(self, only: str = "") -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
-        """Of live topics, or of one, with how many replicas each is to have."""
+        """The records of live topics, or of one, with the wanted number of replicas."""
         view = self._cluster.participant.view
         for name, held in view.partitions_of(only) if only else view.partitions.items():
             topic = view.topics.get(name.topic)
@@ -106,7 +106,7 @@ class ClusterState:
                 yield name, held.document, topic.document.replicas
 
     def _is_offline(self, record: PartitionRecord) -> bool:
-        """A node that was started again leads nothing before it is elected anew."""
+        """A restarted node leads nothing before it is elected anew."""
         leader = record.leader
         return leader is None or leader.incarnation != self._incarnation(leader.node)
 
@@ -195,7 +195,7 @@ class ClusterState:
         }
 
     def _followers(self, replicated: ReplicatedPartition | None) -> list[Row]:
-        """Of a partition that is led here."""
+        """The followers of a partition that this node leads."""
         leadership = replicated.leadership if replicated is not None else None
         if leadership is None:
             return []

@@ -1,4 +1,5 @@
-"""The consuming side of V2: SUB and CLS, RDY, and what settles a message: FIN, REQ, TOUCH.
+"""The consuming side of V2: SUB, CLS and RDY, and the commands that settle a message: FIN, REQ,
+TOUCH.
 
 The kernel serves RDY and FIN by itself as long as they are right.
 
@@ -77,7 +78,7 @@ def _message_id(params: list[bytes], count_min: int) -> bytes:
 
 
 def _word(params: list[bytes]) -> bytes:
-    """Of a partition."""
+    """Describes a partition."""
     return params[3] if len(params) > 3 else b""
 
 
@@ -182,8 +183,8 @@ class Consuming:
         act: Callable[[Topic], None],
         ordered: bool = False,
     ) -> None:
-        """Call `act` once the client may have the channel and it is there. A consumer that is
-        refused makes and changes nothing, so all checks come first."""
+        """Call `act` once the client may use the channel and it exists. A refused consumer creates
+        and changes nothing, so all checks come first."""
         command, topic_name, word = params[0], params[1], _word(params)
         name = params[2].decode("ascii")
 
@@ -219,7 +220,7 @@ class Consuming:
         partition: int,
         begins: Offsets = NOWHERE,
     ) -> None:
-        """`begins`: where the channel goes to first. The answer waits until that is to last."""
+        """`begins`: the channel's first offsets. The answer waits until they are durable."""
         _prepare(session, topic)
         channel = topic.channel_of_consumer(params[2].decode("ascii"))
         channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
@@ -248,7 +249,7 @@ class Consuming:
         act: Callable[..., int],
         *arguments: int,
     ) -> None:
-        """Do something to a message in flight; tell the client when it is not its own."""
+        """Act on a message in flight; answer with an error when it belongs to another client."""
         number = hex_to_id(message_id)
         window = session.conn.find(number) if number >= 0 else None
         held = Held.NOT_IN_FLIGHT
@@ -279,7 +280,7 @@ class Consuming:
 
 
 def _check_consumer(session: Session, topic: Topic, command: bytes, extend_must: bool) -> None:
-    """Before anything is made or changed for it. Raises WireFault."""
+    """Check before anything is created or changed. Raises WireFault."""
     settings = session.settings
     if settings.extend_support and not topic.extended:
         raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic.name.encode()))
@@ -288,7 +289,7 @@ def _check_consumer(session: Session, topic: Topic, command: bytes, extend_must:
 
 
 def _prepare(session: Session, topic: Topic) -> None:
-    """Before its connection subscribes."""
+    """Call before its connection subscribes."""
     conn, settings = session.conn, session.settings
     conn.extended = settings.extend_support
     conn.enveloped = settings.envelope
@@ -308,7 +309,7 @@ def _position(text: bytes, now_ns: int) -> Position:
 
 
 def _offsets(channel: Channel, position: Position, partition: int) -> Offsets:
-    """Where its first consumer begins; none for a later one. Raises WireFault, OffsetGone,
+    """The start of its first consumer; empty for a later one. Raises WireFault, OffsetGone,
     OffsetBeyondEnd, StorageError."""
     numbers = [partition] if partition != ANY else list(channel.windows)
     if len(numbers) > 1 and position.kind in OF_ONE:

@@ -247,8 +247,8 @@ class Daemon:
     # --- while it runs ---
 
     async def reload(self, options: Options) -> None:
-        """Take what may change at run time from `options`. Raises ConfigError, and then nothing
-        has changed."""
+        """Apply the options that may change at run time. Raises ConfigError, and then nothing has
+        changed."""
         server, client = new_contexts(options, self.node.upgrades.context is not None)
         self.node.upgrades.context, self._fetcher.tls = server, client
         if server is not None:
@@ -263,7 +263,7 @@ class Daemon:
         self.node.connect(self.node.engine.open(sock.detach()), remote)
 
     def _on_fault(self, error: Exception) -> None:
-        """The turn broke: what it had in hand is in doubt, so nothing more is done with it."""
+        """The turn failed: its state is in doubt, so nothing more is done with it."""
         if self.broken:
             return  # by the one that was reported
         log.critical("internal error: the daemon stops", exc_info=error)
@@ -339,7 +339,7 @@ class Daemon:
 
 
 def _report(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Say what has changed and what a restart is needed for."""
+    """Log the changes, and those that need a restart."""
     changed = [name for name, value in now.items() if before[name] != value]
     waiting = ", ".join(f"-{name}" for name in changed if name not in _RELOADED)
     if waiting:

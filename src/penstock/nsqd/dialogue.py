@@ -1,4 +1,4 @@
-"""What nsqd and an nsqlookupd say to each other, without I/O: one connection, nsqd's side.
+"""The dialogue of nsqd and an nsqlookupd, without I/O: one connection, nsqd's side.
 
 nsqd sends the magic, says who it is, and from the answer on registers what it has. It does not wait
 for one answer before it sends the next command; answers come in order, so a queue of what was sent
@@ -39,7 +39,7 @@ _DELETIONS = (TopicChange.TOPIC_DELETED, TopicChange.CHANNEL_DELETED)
 
 
 class PeerInfo(NamedTuple):
-    """What the peer says about itself. `http_address` is "" when it is of no use."""
+    """The peer's description of itself. `http_address` is "" when it is unusable."""
 
     text: str
     http_address: str
@@ -106,7 +106,7 @@ def read_info(answer: bytes) -> PeerInfo:
 
 
 def _shown(answer: bytes) -> str:
-    """For a log line."""
+    """In the form of a log line."""
     text = ascii(answer[:_SHOWN_BYTES].decode("utf-8", "replace"))[1:-1]
     return text + ("..." if len(answer) > _SHOWN_BYTES else "")
 
@@ -124,7 +124,7 @@ def all_commands(topics: Iterable[Topic], partitions: bool) -> Iterator[str]:
 def commands_of(
     change: TopicChange, topic: Topic, channel: Channel | None, partitions: bool
 ) -> list[str]:
-    """After a change of one topic."""
+    """The commands after a change of one topic."""
     if is_internal(topic.name):
         return []
     if topic.replicated and change not in _DELETIONS:
@@ -144,7 +144,7 @@ def commands_of(
 
 
 def _moved(topic: Topic, partitions: bool) -> Iterator[str]:
-    """All that is true of a cluster's topic now."""
+    """The present state of a cluster's topic."""
     if not topic.leaders:
         yield f"UNREGISTER {topic.name}"
         return
@@ -172,7 +172,7 @@ def _split(topic: Topic) -> Iterator[str]:
 
 
 def _partition_commands(topic: Topic) -> Iterator[str]:
-    """What is led here; of a topic of which nothing is, nothing."""
+    """The partitions that this node leads; nothing for a topic without any."""
     led = [leader.number for leader in topic.leaders]
     if topic.partition_count > 1 or not topic.channels:  # a channel's command names the first
         yield from (f"REGISTER {topic.name} {partition}" for partition in led)
@@ -181,7 +181,7 @@ def _partition_commands(topic: Topic) -> Iterator[str]:
 
 
 def _meta(topic: Topic) -> str:
-    """Youzan's names. What is not said is as in a plain topic."""
+    """Youzan's names. Defaults of a plain topic are omitted."""
     extended = "true" if topic.extended else "false"
     words = [f"partition_num={topic.partition_count}", f"extend_support={extended}"]
     if topic.settings.ordered:

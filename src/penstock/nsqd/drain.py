@@ -1,4 +1,4 @@
-"""A stop that first lets consumers finish: publishes are refused, deliveries go on, and when
+"""A stop that first lets consumers finish: publishes are refused, deliveries continue, and when
 nothing is left the daemon ends by itself, in order and with exit code 0.
 
 Left is what a channel has not delivered, has in flight or delayed, and what a paused topic has not
@@ -46,7 +46,7 @@ class Drain:
         self._report_at = 0.0
 
     def begin(self, delayed: bool = True, topics: bool = False) -> None:
-        """Called again it changes what is waited for."""
+        """A second call changes what the drain waits for."""
         self.waits_for_delayed, self.waits_for_topics = delayed, topics
         if self.state != "off":
             return

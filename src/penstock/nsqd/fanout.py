@@ -69,7 +69,7 @@ Serve = Callable[[Request, Answer], None]
 
 
 class FanOut:
-    """`secret`: that other nodes ask of whoever changes something; empty: none."""
+    """`secret`: the one that other nodes require for changes; empty: none."""
 
     def __init__(self, member: ClusterMember, fetcher: Fetcher, secret: str) -> None:
         self._member = member
@@ -100,7 +100,8 @@ class FanOut:
         return at_its_leader
 
     def _producers_leader(self, request: Request) -> int | None:
-        """None: it has none at present, or the request is wrong, and is answered here."""
+        """None: the producer's leader is absent at present, or the request is invalid, and is
+        answered here."""
         parameters = parse_query(request.query)
         producer_id = whole_number(parameters.get("producer_id", ""), (1 << 64) - 1)
         if producer_id is None or ONLY_HERE in parameters:
@@ -155,7 +156,7 @@ class FanOut:
         return everywhere
 
     def _leaders(self, parameters: Mapping[str, str]) -> set[int]:
-        """Of what the request is about. Raises HttpError where one is missing."""
+        """The leaders that the request concerns. Raises HttpError where one is missing."""
         topic, chosen = parameters.get("topic", ""), parameters.get("partition", "")
         found: set[int] = set()
         for number, leader in self._member.leaders(topic):

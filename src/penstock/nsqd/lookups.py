@@ -35,7 +35,7 @@ Topics = Callable[[], Iterable[Topic]]  # all that is there
 
 
 def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int]:
-    """What an nsqlookupd hears of this nsqd."""
+    """The description of this nsqd for an nsqlookupd."""
     return {
         "version": __version__,
         "tcp_port": identity.tcp_port,
@@ -49,7 +49,7 @@ def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int
 
 
 class Lookups:
-    """All peers. `start` says who we are; the addresses may be set before and after it. The dice
+    """All peers. `start` gives our identity; the addresses may be set before and after it. The dice
     spread their next attempts."""
 
     def __init__(self, topics: Topics, dice: Random) -> None:
@@ -63,8 +63,8 @@ class Lookups:
         return list(self.peers)
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
-        """Drop the peers that are not in the list, and add the new ones. Raises ConfigError for an
-        address that is none; then nothing has changed."""
+        """Drop peers that are not in the list, and add the new ones. Raises ConfigError for an
+        invalid address; then nothing has changed."""
         for address in addresses:
             if parse_address(address, "lookupd-tcp-address").path and "/" not in address:
                 raise ConfigError("lookupd-tcp-address", address, "must be host:port")
@@ -84,8 +84,8 @@ class Lookups:
             peer.start(identity)
 
     async def settled(self, timeout_ns: int) -> None:
-        """Until each peer knows us or has failed once, so that the first new topics are asked for
-        too; but no longer than that."""
+        """Wait until each peer knows us or has failed once, so that the first new topics are asked
+        for too; at most this long."""
         waiting = [asyncio.ensure_future(peer.settled.wait()) for peer in self.peers.values()]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=timeout_ns / limits.SECOND)
@@ -103,7 +103,7 @@ class Lookups:
         await asyncio.gather(*(peer.ended() for peer in self.close()))
 
     def http_addresses(self) -> list[str]:
-        """Of those that are connected and know us."""
+        """Of the peers that are connected and know us."""
         return [peer.http_address for peer in self.peers.values() if peer.http_address]
 
     def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
@@ -113,7 +113,7 @@ class Lookups:
 
 
 class LookupPeer:
-    """One nsqlookupd: connects, and connects again."""
+    """One nsqlookupd: connects, and reconnects."""
 
     def __init__(self, address: str, topics: Topics, dice: Random) -> None:
         self.address = address
@@ -154,7 +154,7 @@ class LookupPeer:
         return info.http_address if info is not None else ""
 
     def notify(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
-        """Something changed. While the peer does not know us there is no need: it will be told."""
+        """Something has changed. A peer that does not know us yet learns it when it does."""
         info = self._link.dialogue.info if self._link is not None else None
         if self._link is None or info is None:
             return
@@ -280,7 +280,7 @@ class LookupLink(asyncio.Protocol):
                 self._arm()
 
     def _introduced(self) -> None:
-        """The peer knows us: register all that is there."""
+        """The peer knows us: register everything."""
         peer, info = self._peer, self.dialogue.info
         if info is None:
             return

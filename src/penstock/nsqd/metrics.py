@@ -105,7 +105,7 @@ LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 
 
 def _figure(name: str, help: str, key: str) -> Metric[Row]:
-    """None is told as 0."""
+    """None counts as 0."""
     return Metric(name, help, lambda row: row[key] or 0)
 
 

@@ -43,7 +43,7 @@ def need_patterns(what: str) -> None:
 
 
 class Pattern:
-    """Raises PatternInvalid for what Go would not compile, or what is too large."""
+    """Raises PatternInvalid for patterns that Go would not compile, or that are too large."""
 
     def __init__(self, text: str) -> None:
         if re2 is None:
@@ -71,7 +71,7 @@ class Pattern:
 
 
 def kernel_filter(wanted: ExtFilter) -> Filter:
-    """What the kernel applies. Raises WireFault."""
+    """In the form of the kernel. Raises WireFault."""
     rules = tuple(_rule(wanted.type, name, data) for name, data in wanted.rules)
     return Filter(rules, wanted.every, wanted.inverse)
 

@@ -1,4 +1,4 @@
-"""What the kernel reports about V2 clients, turned into broker calls and replies.
+"""The kernel's reports about V2 clients, turned into broker calls and replies.
 
 The kernel serves PUB, MPUB, RDY and FIN by itself as long as they are right; everything else
 arrives here as an event, and the connection stands still until it is resumed. For each command the
@@ -209,7 +209,7 @@ class Protocol:
             self._upgrade(session)
 
     def _offer_to(self, session: Session) -> Offer:
-        """A connection changes its streams once: what it has, it keeps."""
+        """A connection changes its streams once, and keeps the result."""
         if session.link is None:
             return self._offer
         return replace(self._offer, tls=False, snappy=False, deflate=False)
@@ -233,7 +233,7 @@ class Protocol:
             session.conn.close()
 
     def _locality(self, settings: Settings | None) -> Locality:
-        """How near a client is; None has not told. As in NSQ two empty names are the same place."""
+        """The locality of a client; None if it names none. As in NSQ two empty names are equal."""
         options = self._options
         if not options.topology_aware:
             return Locality.UNKNOWN

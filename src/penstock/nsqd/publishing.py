@@ -1,6 +1,5 @@
-"""The publishing side of V2: DPUB, PUB_TRACE and MPUB_TRACE, and what the kernel leaves to Python
-of PUB, MPUB, PUB_EXT and MPUB_EXT, which it takes by itself: a topic that is not there yet, a
-PUB_EXT with a trace id, and errors.
+"""The publishing side of V2: DPUB, PUB_TRACE and MPUB_TRACE, and the part of PUB, MPUB, PUB_EXT and
+MPUB_EXT that the kernel leaves to Python: a missing topic, a PUB_EXT with a trace id, and errors.
 
 A publish with trace ids is answered when it is stored, and says where the message lies
 (`wire/trace_ids.py`). Its connection waits for that, and other connections share the batch.
@@ -72,7 +71,7 @@ class Headed(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """In the log, without its share of the batch's header."""
+        """Bytes in the log, without its share of the batch's header."""
         total = LENGTH_BYTES + len(self.body)
         for value in self.sections.values():
             total += _ENTRY_BYTES + len(value) if isinstance(value, bytes) else TRACE_BYTES
@@ -112,7 +111,8 @@ class Publishing:
         raise bad_pub(Verb(verb), BadPub(kind), topic, a, b)
 
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
-        """A publish needs its topic, or leave for it; then the kernel reads the command anew."""
+        """A publish waits for its topic, or for permission; then the kernel reads the command
+        anew."""
 
         def check_taken(topic: Topic) -> None:
             topic.check_taken()  # else the kernel knows nothing of it, and would ask again
@@ -164,7 +164,7 @@ class Publishing:
         trace_id: int,
         body: bytes,
     ) -> None:
-        """A PUB_EXT with a trace id: its answer says where the message lies."""
+        """A PUB_EXT with a trace id: its answer has the position of the message."""
         leader, message = tail.owner, Headed(headers, key, trace_id, body)
         topic, partition = leader.topic, leader.number
 
@@ -272,7 +272,7 @@ class Publishing:
         fault: Fault,
         publish: Callable[[TracedDone], None],
     ) -> None:
-        """Publish, and answer when it is stored. Raises WireFault when nothing is taken."""
+        """Publish, and answer once it is stored. Raises WireFault when publishes are refused."""
         first, name = messages[0], topic.name.encode()
 
         def reply(stored: PenstockError | Stored) -> None:

@@ -1,4 +1,4 @@
-"""One V2 client: who it is, what was negotiated, its state, and its heartbeat.
+"""One V2 client: its identity, the negotiated options, its state, and its heartbeat.
 
 Heartbeats go out every interval from the moment of connecting, whatever else is sent. The client
 has two intervals to begin a command (a `NOP` will do), counted from its last one; after that it is
@@ -28,7 +28,7 @@ _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
 
 
 class Shell(NamedTuple):
-    """What a session needs of the world around it."""
+    """The surroundings of a session."""
 
     loop: asyncio.AbstractEventLoop
     mono_ns: Callable[[], int]
@@ -65,7 +65,7 @@ class Session:
 
     @property
     def common_name(self) -> str:
-        """Of the client's certificate, if it has shown one."""
+        """The common name of the client's certificate, if it has shown one."""
         tls = self.link.tls if self.link is not None else None
         return tls.common_name if tls is not None else ""
 
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def label(self) -> str:
-        """For the trace: the id that it gave itself, if it did, and where it came from."""
+        """For the trace: its own id, if it has one, and its address."""
         client_id = self.settings.client_id
         return self.remote if client_id in ("", self.remote_ip) else f"{client_id} {self.remote}"
 
@@ -85,7 +85,7 @@ class Session:
         return self.grant is not None and bool(self.grant.entries)
 
     def set_grant(self, grant: Grant) -> None:
-        """Until its end: what the client has leave to publish to is then asked for anew."""
+        """For the rest of the connection: permissions to publish are checked anew."""
         self.drop_grant_timer()
         self.grant = grant
         self._withdraw_leave()
@@ -110,8 +110,8 @@ class Session:
             self.conn.allowed.clear()
 
     def start_heartbeat(self, since_ns: int) -> None:
-        """Begin, or begin again with another interval. It counts from the command that asked for
-        it, so the second heartbeat and the deadline fall together: a silent client sees both."""
+        """Begin, or begin again with another interval. It counts from the command that set it, so
+        the second heartbeat and the deadline coincide: a silent client receives both."""
         self.stop_heartbeat()
         self._unsent_at_beat = 0
         if self.settings.heartbeat_ns:

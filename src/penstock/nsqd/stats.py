@@ -1,5 +1,5 @@
-"""What `/stats` tells: rows of clients and memory, the walk over topics, channels and clients, and
-the JSON document of it. `http/about.py` has the form for people.
+"""The data of `/stats`: rows of clients and memory, the walk over topics, channels and clients, and
+the JSON document. `http/about.py` has the form for people.
 
 Keys and their order are NSQ's; tools rely on them. The document is made in pieces, so that a large
 one does not hold up deliveries. A row is encoded with an empty list in it, cut in two at that
@@ -36,7 +36,7 @@ CLIENTS_TOGETHER = 64  # rows made between two looks at the clock
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a request wants to see."""
+    """The parameters of a request."""
 
     topic: str = ""
     channel: str = ""
@@ -106,13 +106,13 @@ def _auth_row(session: Session) -> Row:
 
 
 def _delivered(conn: Conn) -> Row:
-    """A consumer stays as near as it was when it subscribed."""
+    """The locality of a consumer is that of its SUB."""
     key = broker_stats.LOCALITY_KEYS.get(conn.locality)
     return {key: conn.message_count} if key and conn.message_count else {}
 
 
 def memory_row() -> Row:
-    """Go's names, filled with what CPython can tell."""
+    """Go's names, with the figures that CPython has."""
     return {
         "heap_objects": sys.getallocatedblocks(),
         "heap_idle_bytes": 0,
@@ -155,7 +155,7 @@ def disk_row(path: str, times: SyncTimes) -> Row:
 
 
 class View(NamedTuple):
-    """What a request looks at. Nothing is read before a renderer comes to it, so that a large
+    """The selection of a request. Nothing is read before a renderer comes to it, so that a large
     document can be made in slices (`json_parts`, `text_parts`)."""
 
     broker: Broker
@@ -197,8 +197,8 @@ def rows_of(
 
 
 def _connection_row(session: Session) -> Row:
-    """Of every V2 connection, also of those that neither read nor have published. The keys of
-    `client_row`; what is empty is left out, for there are thousands."""
+    """Every V2 connection, including those that neither read nor have published. The keys of
+    `client_row`; empty values are omitted, for there are thousands."""
     conn, settings, channel = session.conn, session.settings, session.channel
     row: Row = {
         "serial": conn.serial,

@@ -38,7 +38,7 @@ _NAMES = {"client_count": "clients"}  # where it is not that of /stats
 
 
 def expand_prefix(prefix: str, broadcast_address: str, http_port: int) -> str:
-    """`%s` stands for this daemon; a dot ends the prefix."""
+    """`%s` stands for this daemon; the prefix ends with a dot."""
     host = f"{broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", host)
     return expanded if not expanded or expanded.endswith(".") else expanded + "."
@@ -50,7 +50,7 @@ def check_address(address: str) -> None:
 
 
 class Lines:
-    """The lines of one push after another; it remembers what the counters were."""
+    """The lines of one push after another; it remembers the last counters."""
 
     def __init__(self, options: Options, http_port: int) -> None:
         self._options = options
@@ -103,7 +103,7 @@ class Lines:
 
 
 def packets(lines: list[bytes], bytes_max: int) -> list[bytes]:
-    """Lines put together, none cut; one that is longer than a packet goes alone."""
+    """Lines joined, none cut; a line longer than a packet goes alone."""
     found: list[bytes] = []
     packet = b""
     for line in lines:

@@ -1,4 +1,4 @@
-"""TLS as nsqd's flags ask for it: contexts, what is required of clients, names for `/stats`.
+"""TLS according to nsqd's flags: contexts, requirements for clients, names for `/stats`.
 
 A certificate and its key make TLS available; without them the other flags can only be an error.
 `--tls-client-auth-policy` is `require` (a certificate, whoever signed it), `require-verify` (one
@@ -49,8 +49,8 @@ _RAISED = ("tls1.0", "tls1.1")
 
 
 def server_context(options: Options) -> ssl.SSLContext | None:
-    """None without a certificate. Raises ConfigError: the daemon must not start with less than was
-    asked for."""
+    """None without a certificate. Raises ConfigError: the daemon must not start with less security
+    than requested."""
     if not (options.tls_cert or options.tls_key):
         if options.tls_required != "false":
             rule = "cannot require TLS client connections without TLS key and cert"
@@ -85,8 +85,7 @@ def client_context(options: Options) -> ssl.SSLContext | None:
 def new_contexts(
     options: Options, serves_tls: bool
 ) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """For clients of ours, and for requests of ours. Raises ConfigError, and then the old ones
-    stay."""
+    """For clients, and for our own requests. Raises ConfigError, and then the old ones stay."""
     server = server_context(options)
     if (server is not None) != serves_tls:
         rule = "TLS cannot be switched on or off while nsqd runs: restart it"
@@ -105,7 +104,7 @@ def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask on the terminal."""
+    """OpenSSL would prompt on the terminal."""
     raise ValueError("the key is encrypted")
 
 

@@ -75,14 +75,14 @@ Transact = Callable[[Transaction], Awaitable[Settled]]
 
 
 class OwnTopic(NamedTuple):
-    """A topic of no cluster, as it is on the disk."""
+    """A topic of a single node, as on disk."""
 
     directory: str
     file: TopicFile
 
 
 def own_topics(disk: Disk, data_path: str) -> list[OwnTopic]:
-    """Raises Refused for what an official nsqd has left."""
+    """Raises Refused for data of an official nsqd."""
     if disk.is_directory(data_path) and list_old_files(disk.listdir(data_path)):
         raise Refused(f"{data_path} holds the data of an nsqd without a cluster. {_OFFICIAL}")
     topics = os.path.join(data_path, TOPICS)
@@ -101,7 +101,7 @@ def own_topics(disk: Disk, data_path: str) -> list[OwnTopic]:
 
 
 def check_import(data_path: str, own: Iterable[OwnTopic], wanted: bool) -> None:
-    """A topic of no cluster has one replica, and no lookup finds it. Raises Refused."""
+    """A topic of a single node has one replica, and no lookup finds it. Raises Refused."""
     names = [one.file.name for one in own]
     if names and not wanted:
         named = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")
@@ -173,7 +173,7 @@ class TopicImport:
         return found
 
     async def _put(self, file: TopicFile, replicas: list[int]) -> None:
-        """The topic comes last: until then nobody looks at its channels and partitions."""
+        """The topic comes last: until then nobody reads its channels and partitions."""
         topic = topic_document(file, REPLICAS_DEFAULT)
         puts = [
             Put(
@@ -197,7 +197,7 @@ class TopicImport:
             await self._change(file.name, some)
 
     async def _change(self, topic: str, puts: list[Put]) -> None:
-        """What an interrupted start has put is put again: there is no topic yet."""
+        """Keys of an interrupted start are put again: the topic does not exist yet."""
         compare = RevisionIs(keys.topic(topic), 0)
         settled = await self._transact(Transaction((compare,), tuple(puts)))
         if settled.outcome is not Outcome.DONE:

@@ -1,4 +1,5 @@
-"""Making topics: first ask every connected nsqlookupd which channels the topic has elsewhere.
+"""Creating topics: first ask every connected nsqlookupd for the channels that the topic has
+elsewhere.
 
 A topic that is new here may be old in the cluster. Its channels are made before its first message
 is handed out, so that every channel gets a copy, and no consumer that is still on its way here
@@ -61,8 +62,8 @@ class TopicMaker:
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
 
     def topic(self, name: str, done: Done, shape: NewTopic = ANY) -> None:
-        """Call `done` with the topic, or with why there is none: at once, or once the lookups
-        have ended. Where several wait for it, the first one that wants a shape gets it."""
+        """Call `done` with the topic, or with an error: at once, or once the lookups have ended.
+        Where several callers wait for it, the first one that gives a shape decides."""
         try:
             topic = self.at_once(name, shape)
         except PenstockError as error:
@@ -76,7 +77,7 @@ class TopicMaker:
                 self._shapes.setdefault(name, shape)
 
     def at_once(self, name: str, shape: NewTopic = ANY) -> Topic | None:
-        """The topic when nobody has to be asked; otherwise the asking has begun, and `topic` is to
+        """The topic when no lookup is needed; otherwise the lookups have begun, and `topic` is to
         be called. Raises PenstockError."""
         topic = self._broker.topics.get(name)
         if topic is not None:
@@ -99,7 +100,8 @@ class TopicMaker:
         return None
 
     def partitions_if_new(self, name: str) -> int:
-        """How many a topic that nobody knows here would get; 0: it is known, or others decide."""
+        """The number of partitions that an unknown topic would get; 0: it is known, or others
+        decide."""
         if self._broker.replica_host is not None or name in self._broker.topics:
             return 0
         return self._broker.default_partitions(name)
@@ -133,7 +135,7 @@ class TopicMaker:
         return found
 
     def _found(self, name: str, error: PenstockError | None) -> Found:
-        """Where no partition of it is here, publishes are handed on."""
+        """A topic without a partition here forwards its publishes."""
         found = error or self._broker.topics.get(name)
         if found is None and self._broker.replica_host is not None:
             found = self._broker.replica_host.remote_topic(name)
@@ -190,7 +192,7 @@ class TopicMaker:
 
 
 def _names(answer: Any, address: str) -> list[str]:
-    """The channel names of an answer; what is none is left out."""
+    """The channel names of an answer, without invalid ones."""
     names = answer.get("channels") if isinstance(answer, dict) else None
     if not isinstance(names, list):
         log.warning("nsqlookupd %s: no list of channels in its answer", address)

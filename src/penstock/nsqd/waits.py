@@ -1,5 +1,5 @@
-"""What a V2 command may have to wait for: its body, a topic that is being made, an auth server, the
-other replicas of a partition.
+"""The waits of a V2 command: for its body, a topic in creation, an auth server, the other replicas
+of a partition.
 
 The connection stands still meanwhile: no command is read before the one in hand is done.
 """
@@ -42,7 +42,7 @@ class Waits:
             session.conn.resume()
 
     def pause(self, session: Session) -> Callable[[Callable[[], None]], None]:
-        """No command is read until the returned function is called, with what is to be done."""
+        """No command is read until the returned function is called, with the next step."""
 
         def act_and_resume(session: Session, act: Callable[[], None]) -> None:
             act()
@@ -62,7 +62,7 @@ class Waits:
     def with_topic(
         self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
     ) -> None:
-        """Call `act` with the topic, now or once it has been made."""
+        """Call `act` with the topic, now or once it exists."""
 
         def act_or_fail(found: Found) -> None:
             if isinstance(found, PenstockError):
@@ -82,8 +82,8 @@ class Waits:
     def with_channel(
         self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
     ) -> None:
-        """Call `act` when the channel is there or may be made here: now, but in a cluster. Where
-        partitions have not confirmed it in time, the client goes on with what the others have: it
+        """Call `act` when the channel exists or may be created here: at once, except in a cluster.
+        Where partitions have not confirmed it in time, the client continues with the others: it
         would wait for as long as they have no leader."""
 
         def act_or_fail(error: PenstockError | None) -> None:
@@ -96,7 +96,7 @@ class Waits:
         self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
 
     def until(self, session: Session, fault: Fault, ask: Ask, act: Callable[[], None]) -> None:
-        """Call `act` when what is asked for is done: at once, on a node by itself."""
+        """Call `act` when the request is done: at once, on a single node."""
 
         def act_or_fail(error: PenstockError | None) -> None:
             if error is not None:
@@ -153,7 +153,7 @@ class Waits:
         channel: bytes,
         act: Callable[[], None],
     ) -> None:
-        """Call `act` if the client may do this, now or once an auth server was asked again. Without
+        """Call `act` if the client has permission, now or once an auth server has answered. Without
         a channel it wants to publish."""
 
         def check(grant: Grant) -> None:

@@ -15,7 +15,7 @@ from penstock.net.listener import bound_address
 
 
 class TlsOnly:
-    """What the plain listener answers to everything when TLS is required: where to go instead."""
+    """The plain listener's answer to everything when TLS is required: where to go instead."""
 
     def __init__(self, https_port: int) -> None:
         body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
@@ -65,8 +65,8 @@ class Web:
             self._secure.append((server, again, application, admit))
 
     async def renew(self, context: ssl.SSLContext) -> None:
-        """New connections get `context`; those that there are keep what they have. The socket goes
-        on listening all the time."""
+        """New connections get `context`; present ones keep theirs. The socket listens all the
+        time."""
         secure, self._secure = self._secure, []
         for server, sock, application, admit in secure:
             await self.serve(sock, application, admit, context)

@@ -36,7 +36,7 @@ NEVER_NS = -(1 << 62)
 
 
 class Evidence:
-    """Of a node: shared by all partitions that it leads."""
+    """The evidence of one node, shared by all partitions that it leads."""
 
     __slots__ = ("confirmed_ns", "links")
 
@@ -54,12 +54,12 @@ class Evidence:
         self.links.pop(node, None)
 
     def from_all(self, nodes: Iterable[int]) -> int:
-        """As of when all of these are known to have answered."""
+        """The latest time by which all of these are known to have answered."""
         return min((self.links.get(node, NEVER_NS) for node in nodes), default=NEVER_NS)
 
 
 class Isolation(NamedTuple):
-    """How long a leader goes on that reaches neither the coordinator nor its whole set."""
+    """How long a leader may continue while it reaches neither the coordinator nor its whole set."""
 
     delivery_ns: int = ISOLATED_DELIVERY_NS
     publish_ns: int = ISOLATED_PUBLISH_NS  # where it is the only member
@@ -76,7 +76,7 @@ NO_PERMITS = Permits(False, False, False)
 
 
 def permits(age_ns: int, is_alone: bool, isolation: Isolation) -> Permits:
-    """`age_ns`: of what is known. `is_alone`: the only member, where others are wanted."""
+    """`age_ns`: the age of the evidence. `is_alone`: the only member, where others are wanted."""
     acts = age_ns <= AUTHORITY_NS
     if is_alone:
         goes_on = acts or age_ns <= isolation.publish_ns

@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """Of one frame, or of the same one to several replicas."""
+    """The payload of one frame, or of the same frame to several replicas."""
 
     length: int
     chunks: tuple[Chunk, ...]  # at least one
@@ -62,7 +62,7 @@ def _chunk(data: Buffer, is_append: bool) -> Chunk:
 
 
 def of_append(buffers: Sequence[Buffer], length: int) -> Payload:
-    """Of an append in several buffers; where one chunk is enough, it is not copied."""
+    """The payload of an append in several buffers; a single chunk is not copied."""
     if length <= limits.REPLICA_CHUNK_BYTES:
         return Payload(length, (Chunk(buffers, length, 0),))
     return cut(b"".join(buffers), is_append=True)
@@ -95,8 +95,8 @@ class _Unfinished:
 
 
 class Assembly:
-    """The unfinished payloads of one link's lane. Raises ValueError for what an honest sender
-    does not send."""
+    """The unfinished payloads of one link's lane. Raises ValueError for input that no sender
+    produces."""
 
     __slots__ = ("_announced", "_unfinished")
 
@@ -147,7 +147,7 @@ class Assembly:
         self, key: Key, session: int, before: int, data: memoryview
     ) -> bytearray | memoryview:
         """The whole payload of a frame, of which `before` bytes went ahead and `data` came now. It
-        is `data` itself where that is all."""
+        is `data` itself if nothing went ahead."""
         if before == 0:
             if self._unfinished:
                 self._drop(key)
@@ -158,7 +158,7 @@ class Assembly:
         return one.data
 
     def drop_other_sessions(self, key: Key, session: int) -> None:
-        """A session has begun: what is unfinished of another one will not be finished."""
+        """A session has begun: unfinished payloads of others are dropped."""
         one = self._unfinished.get(key)
         if one is not None and one.session != session:
             self._drop(key)

@@ -10,7 +10,7 @@ from penstock.replication.record import PartitionRecord
 
 
 class Hello(NamedTuple):
-    """To the replica on a node: this epoch has this leader. It answers with its position."""
+    """To the replica on a node: the leader of this epoch greets. It answers with its extent."""
 
     node: int
     session: int
@@ -50,7 +50,7 @@ class CommitTo(NamedTuple):
 
 
 class Propose(NamedTuple):
-    """Put `record` in the place of the one of `revision`, which is compared (-1: not compared),
+    """Replace the record of `revision` by `record`. The revision is compared (-1: not compared),
     and so are the generations of the nodes in `generations`. Answered by `outcome`."""
 
     number: int
@@ -64,7 +64,7 @@ class ReadRecord(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """What this leader may do alone has changed."""
+    """The permits of this leader have changed."""
 
     permits: Permits
 
@@ -83,7 +83,7 @@ class SaveEpoch(NamedTuple):
 
 
 class ReportExtent(NamedTuple):
-    """To the leader: what this replica has."""
+    """To the leader: the extent of this replica's log."""
 
     session: int
     epoch: int
@@ -109,7 +109,7 @@ class Matched(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Write what the log does not have of these batches, then call `appended`."""
+    """Append the batches that the log lacks, then call `appended`."""
 
     start: int
     batches: Any  # as the shell handed them in
@@ -129,8 +129,8 @@ class Acknowledge(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """`epoch` is the one that this replica has promised: a higher one than the sender's means that
-    its leadership is over; the same, that the replica has to be matched again."""
+    """`epoch` is the one that this replica has promised: a higher one than the sender's ends its
+    leadership; an equal one asks to match the replica again."""
 
     session: int
     epoch: int

@@ -48,7 +48,7 @@ def is_suspect(entry: Member, candidate: Candidate) -> bool:
 
 
 class MemberReport(NamedTuple):
-    """What a member's node says that the member has."""
+    """The extent that a member's node reports."""
 
     entry: Member
     memory_lost_generation: int
@@ -56,7 +56,7 @@ class MemberReport(NamedTuple):
 
 
 def last_resort(record: PartitionRecord, reports: Sequence[MemberReport]) -> Member | None:
-    """Who leads where all members are suspect or gone; None while one is intact, or silent."""
+    """The new leader where all members are suspect or gone; None while one is intact, or silent."""
     lost = {one.entry: one.extent for one in reports if _has_lost(one)}
     left = [(entry, lost[entry]) for entry in record.members if lost.get(entry) is not None]
     if set(lost) != set(record.members) or not left:
@@ -77,7 +77,7 @@ def _amount(extent: Extent | None) -> tuple[int, int]:
 def election(
     record: PartitionRecord, leader_id: LeaderId, unreachable: Collection[int]
 ) -> PartitionRecord:
-    """The record in which this replica leads, without those that cannot be reached."""
+    """The record in which this replica leads, without unreachable members."""
     spare = len(record.members) - record.members_min
     gone = [m for m in record.members if m.node in unreachable and m.node != leader_id.node]
     return elected(record, leader_id, tuple(gone[:spare]))

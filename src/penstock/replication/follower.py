@@ -1,4 +1,5 @@
-"""The follower of a partition, and the learner: the same machine, which does not know its place.
+"""The follower of a partition, and the learner: one machine, which does not know which of them it
+is.
 
 | state | on | to | effects |
 |---|---|---|---|
@@ -41,7 +42,7 @@ NO_SESSION = -1
 
 
 class LogView(Protocol):
-    """What the machines have to know of a log."""
+    """The log as the machines see it."""
 
     @property
     def end(self) -> int: ...
@@ -52,7 +53,7 @@ class LogView(Protocol):
     def extent(self) -> Extent: ...
 
     def chain_before(self, offset: int) -> Chain | None:
-        """Of the batch that ends there; None where none does."""
+        """The chain entry of the batch that ends there; None where none does."""
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes of log there are from `offset` on."""
@@ -133,7 +134,7 @@ class PartitionFollower:
 
     @property
     def is_unclean(self) -> bool:
-        """An election by force may have given up what was committed."""
+        """An unclean election may have discarded committed batches."""
         return 0 < self.unclean_epoch <= self.epoch
 
     def _follow(self, end: int) -> None:
@@ -144,7 +145,7 @@ class PartitionFollower:
         self._answer(end)
 
     def _answer(self, end: int) -> None:
-        """All below `end` is written."""
+        """All batches below `end` are written."""
         if self.waits and self.log.synced < end:
             self.out.append(Sync())
         else:
@@ -172,8 +173,8 @@ class PartitionFollower:
             self.learned(committed)
 
     def missed(self) -> None:
-        """Appends of this session may have been dropped. The leader takes them for sent, and where
-        no more come it would never hear that they are not here."""
+        """Appends of this session may have been dropped. The leader takes them for sent, and
+        without further appends it would never learn that they are missing."""
         if self.state is Following.FOLLOWING:
             self.state = Following.UNMATCHED
             self.out.append(Refuse(self.session, self.epoch))
@@ -195,7 +196,7 @@ class PartitionFollower:
         self.committed = max(self.committed, known)
 
     def synced(self) -> None:
-        """The log is synced as far as `log.synced` says."""
+        """The log is synced up to `log.synced`."""
         if self.waits and self.state is Following.FOLLOWING:
             self._acknowledge(self.log.end)
 

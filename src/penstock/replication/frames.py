@@ -94,7 +94,7 @@ _APPEND_KIND, _ACKNOWLEDGE_KIND, _RECORD_KIND, _CHUNK_KIND, _TABLE_KIND = 6, 7, 
 
 
 class FrameBroken(PenstockError):
-    """What came over a link is no frame: the link ends."""
+    """Input of a link that is no frame: the link ends."""
 
 
 class Target(NamedTuple):
@@ -105,8 +105,8 @@ class Target(NamedTuple):
 
 
 class AppendFrame(NamedTuple):
-    """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
-    end alone. Of one that came over a link, the batches are valid until more is read from there."""
+    """Batches that follow `previous`, as in the leader's log; without any, only the committed end.
+    Batches of a received frame are valid until more is read from the link."""
 
     session: int
     epoch: int
@@ -117,7 +117,7 @@ class AppendFrame(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Of a node, not of a partition: `target` is zero, and so is the session."""
+    """Between nodes, not partitions: `target` and session are zero."""
 
     session: int
     data: bytes
@@ -163,7 +163,7 @@ def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportE
 
 
 def _check_extent(extent: Extent) -> None:
-    """A position that contradicts itself would be matched to an offset that means nothing."""
+    """A position that contradicts itself would be matched to a meaningless offset."""
     start, end, epochs = extent
     rises = all(one[0] < two[0] and one[1] < two[1] for one, two in pairwise(epochs))
     within = epochs[0][1] == start and epochs[-1][1] < end if epochs else start == end
@@ -208,7 +208,8 @@ _FIELDS_ENDS = {
 
 
 def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list[Encoded]:
-    """`payload`: what is behind the fields, where it was cut already for another replica."""
+    """`payload`: the bytes behind the fields, where they were encoded already for another
+    replica."""
     kind = _BY_TYPE[type(frame)]
     fields = kind.layout.pack(*kind.numbers(frame))
     if kind.payload:
@@ -251,7 +252,7 @@ def _sealed(
 
 
 class Frames:
-    """What comes over one lane of a link, cut into frames. `node`: where it comes from.
+    """Cuts the input of one lane of a link into frames. `node`: the sender.
 
     A socket reads into `space()`, and `filled` says how much came. What is in a frame is copied out
     of there once, and a chunk of a payload straight to its position in the whole; an append that is
@@ -268,7 +269,7 @@ class Frames:
         return self._buffer[self._end :]
 
     def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
-        """As if a socket had brought it. Appends may be kept."""
+        """Like input from a socket. Appends may be kept."""
         rest = memoryview(data).cast("B")
         while rest:
             space = self.space()

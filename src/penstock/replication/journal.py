@@ -52,7 +52,7 @@ NOTHING = Position(0, 0)
 
 
 class HelloJournal(NamedTuple):
-    """To a replica whose log is level: where does your journal stand?"""
+    """To a replica whose log has caught up: report the position of your journal."""
 
     node: int
     session: int
@@ -60,7 +60,7 @@ class HelloJournal(NamedTuple):
 
 
 class ReportPosition(NamedTuple):
-    """To the leader, in answer to its hello."""
+    """To the leader, in answer to its HelloJournal."""
 
     session: int
     epoch: int
@@ -74,7 +74,7 @@ class RequestSnapshot(NamedTuple):
 
 
 class RequestSync(NamedTuple):
-    """To a follower: an answer waits until this position is on the disk."""
+    """To a follower: a caller waits until this position is on disk."""
 
     node: int
     session: int
@@ -117,7 +117,7 @@ class DropBelow(NamedTuple):
 
 
 class SendRecord(NamedTuple):
-    """`held`: the follower may act on what is not above it."""
+    """`held`: the follower may act on records up to here."""
 
     node: int
     session: int
@@ -135,13 +135,13 @@ class SendHeld(NamedTuple):
 
 
 class ReportHeld(NamedTuple):
-    """What waited under this token is with the set."""
+    """The changes that waited under this token are in the in-sync set."""
 
     token: Any  # as the shell handed it in
 
 
 class LogStarts:
-    """What a journal says of the log's start, and how much of it may be acted on."""
+    """The starts of the log in a journal, and how much of them may be acted on."""
 
     __slots__ = ("_newest", "_waiting", "dropped")
 
@@ -167,7 +167,7 @@ class LogStarts:
         return self._waiting[-1][0] if self._waiting else NOTHING
 
     def droppable(self, held: Position) -> int:
-        """The start that is now below `held`; 0: none that was not named before."""
+        """The start that is now below `held`; 0: no new one."""
         found = 0
         while self._waiting and self._waiting[0][0] <= held:
             found = self._waiting.popleft()[1]
@@ -178,8 +178,8 @@ class LogStarts:
 
 
 class JournalFollower:
-    """`position` is the last record that may be followed by another, `NOTHING` where none may;
-    `start` what the journal says of the log's start."""
+    """`position` is the last record that another may follow, `NOTHING` where none may; `start` the
+    start of the log according to the journal."""
 
     def __init__(self, replica: int, epoch: int, position: Position, start: int) -> None:
         self.epoch = epoch  # the highest that this replica has promised
@@ -196,7 +196,8 @@ class JournalFollower:
         self._wanted = NOTHING  # to be synced, as soon as the disk is free
 
     def hello(self, session: int, epoch: int) -> None:
-        """A leader has taken up this replica: its log is level. The epoch is durable already."""
+        """A leader has taken up this replica, whose log has caught up. The epoch is durable
+        already."""
         if self._stopped or epoch < self.epoch:
             return
         self.session, self.epoch = session, epoch
@@ -212,7 +213,7 @@ class JournalFollower:
     def record(
         self, session: int, epoch: int, position: Position, record: Any, held: Position
     ) -> None:
-        """A frame of a leader. A snapshot is what stands first in its generation."""
+        """A frame of a leader. A snapshot comes first in its generation."""
         if self._stopped or self._is_old(session, epoch):
             return
         if position.sequence == 0 and position.generation > self.position.generation:
@@ -239,7 +240,7 @@ class JournalFollower:
         self.out.append(RequestSnapshot(self.session, self.epoch))
 
     def wrote(self, position: Position, start: int) -> None:
-        """`start`: of the log, as the journal now says it."""
+        """`start`: the start of the log in the journal now."""
         self.position = position
         self._snapshot_requested = self._failed = False
         self._starts.wrote(position, start)
@@ -250,7 +251,7 @@ class JournalFollower:
         self._sync_wanted()
 
     def _sync_wanted(self) -> None:
-        """What was asked for and has not come yet is synced when it was written."""
+        """Requested positions that have not arrived yet are synced once they are written."""
         if self.synced_position < min(self._wanted, self.position):
             self.out.append(SyncJournal())
 
@@ -268,8 +269,8 @@ class JournalFollower:
             self._sync_wanted()
 
     def write_failed(self) -> None:
-        """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
-        full disk here would have the leader write one after the other."""
+        """The end of the file is unknown: only a snapshot helps. It is not requested at once: with
+        a full disk here the leader would write one snapshot after the other."""
         self.position = NOTHING
         self._snapshot_requested = self._failed = True
 
@@ -280,15 +281,15 @@ class JournalFollower:
             self._request_snapshot()
 
     def synced(self, position: Position) -> None:
-        """What was written meanwhile, and is waited for, is synced next."""
+        """Records written meanwhile are synced next, if someone waits for them."""
         self.synced_position = position
         self._acknowledge()
         self._drop()
         self._sync_wanted()
 
     def sync_failed(self) -> None:
-        """What the files hold is unknown, and the system may not say so again: after a restart a
-        sync of the same file would succeed, and prove nothing."""
+        """The contents of the files are unknown, and the system may not report it again: after a
+        restart a sync of the same file would succeed, and prove nothing."""
         self._stopped = True
         self.out.append(Stop("a sync of the channel journal failed"))
 
@@ -305,8 +306,8 @@ class JournalFollower:
         self._drop()
 
     def _drop(self) -> None:
-        """What the set has may be acted on here when it is here, on the disk, as well: what stands
-        here from an earlier epoch is not what this leader calls held."""
+        """A start that the set holds may be acted on here only once it is on this disk as well:
+        records here from an earlier epoch are not those that this leader calls held."""
         held, position = self._held, self.position
         if held == NOTHING or epoch_of(held.generation) != epoch_of(position.generation):
             return
@@ -330,7 +331,7 @@ class _Peer:
 
 
 class JournalLeader:
-    """In one leadership. `position` and `start` are those of the journal that it takes over."""
+    """For one leadership. `position` and `start` are those of the journal that it takes over."""
 
     def __init__(self, node: int, epoch: int, position: Position, start: int) -> None:
         self.position = position
@@ -374,7 +375,7 @@ class JournalLeader:
         return SendRecord(node, peer.session, self._epoch, self.position, record, self.held)
 
     def write_failed(self) -> None:
-        """What was to be said stands in the next snapshot."""
+        """The next snapshot contains the failed record."""
         self._begun = False
 
     def synced(self, position: Position) -> None:
@@ -384,7 +385,8 @@ class JournalLeader:
         self._look()
 
     def sync_failed(self) -> None:
-        """What the files hold is unknown: from now on this leadership sends and answers nothing."""
+        """The contents of the files are unknown: from now on this leadership sends and answers
+        nothing."""
         self._over = True
         self.out.append(Leave("a sync of the channel journal failed"))
 
@@ -426,8 +428,8 @@ class JournalLeader:
         return peer if peer is not None and peer.session == session else None
 
     def is_level(self, node: int, replica: int) -> bool:
-        """It has what the set has, and is sent the rest: as far as the journal goes it may be a
-        member."""
+        """It has everything that the set has, and receives the rest: as far as the journal goes it
+        may be a member."""
         peer = self._peers.get(node)
         if peer is None or peer.replica != replica or not peer.fed:
             return False
@@ -436,7 +438,8 @@ class JournalLeader:
     # --- what the set has ---
 
     def needs(self, members: Collection[tuple[int, int]]) -> None:
-        """Node and replica of each member of each possible set, and of who is about to be one."""
+        """Node and replica of each member of each possible set, and of a learner that is about to
+        join."""
         self._needed = frozenset(one for one in members if one[0] != self._node)
         self._look()
 
@@ -449,7 +452,8 @@ class JournalLeader:
             self._request_sync(position)
 
     def _request_sync(self, position: Position) -> None:
-        """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
+        """Of all replicas that have it, or will; a replica that receives a snapshot syncs that in
+        any case."""
         if position <= self._sync_requested or self._over:
             return
         self._sync_requested = position
@@ -483,10 +487,10 @@ class JournalLeader:
         return peer.synced
 
     def _is_mine(self, position: Position) -> bool:
-        """A position of an earlier leadership proves nothing about what this one has said."""
+        """A position of an earlier leadership proves nothing about the records of this one."""
         return epoch_of(position.generation) == self._epoch
 
     def leave(self) -> list[Any]:
-        """The leadership is over: what waited has an unknown outcome."""
+        """The leadership is over: waiting changes have an unknown outcome."""
         waiting, self._waiting = self._waiting, deque()
         return [token for _, token in waiting]

@@ -139,7 +139,7 @@ class PartitionLeader:
 
     @property
     def takes_appends(self) -> bool:
-        """Not while the leadership is handed over, nor without the permit."""
+        """False during a handover, and without the permit."""
         return not self.over and self._successor is None and self.permits.publishes
 
     @property
@@ -172,7 +172,7 @@ class PartitionLeader:
 
     @property
     def synced_everywhere(self) -> int:
-        """What every member of every possible set has on its disk: headers repeat it."""
+        """The end that every member of every possible set has on disk: headers repeat it."""
         end = self.log.synced
         for member in self._needed:
             peer = self.peers.get(member.node)
@@ -182,11 +182,11 @@ class PartitionLeader:
     # --- authority ---
 
     def confirmed(self, sent_ns: int) -> None:
-        """The coordinator was asked for this record then, and had it as it is known here."""
+        """The coordinator was asked for this record then, and it was the one known here."""
         self.confirmed_ns = max(self.confirmed_ns, sent_ns)
 
     def tick(self, mono_ns: int) -> None:
-        """What may be done alone in this turn?"""
+        """Update the permits for this turn."""
         if mono_ns <= self._certain_ns:
             return
         if self.over:
@@ -210,7 +210,7 @@ class PartitionLeader:
         return bool(self._needed) and all(self._counted(m) != UNMATCHED for m in self._needed)
 
     def _known_ns(self, is_promised: bool) -> int:
-        """As of when this leadership is known to have been in force."""
+        """The latest time at which this leadership is known to have been in force."""
         known_ns = max(self.confirmed_ns, self.evidence.confirmed_ns)
         if is_promised:
             return max(known_ns, self.evidence.from_all(m.node for m in self._needed))
@@ -219,7 +219,7 @@ class PartitionLeader:
     # --- own log ---
 
     def wrote(self, end: int) -> None:
-        """An append stands in the log up to `end`: it goes out, and then its sync begins."""
+        """An append is in the log up to `end`: it is sent, and then its sync begins."""
         self.end = end
         if not self.waits:
             self.own = end
@@ -267,7 +267,7 @@ class PartitionLeader:
     def extent_reported(
         self, node: int, session: int, replica: int, generation: int, extent: Extent
     ) -> None:
-        """A follower's position: where do our logs begin to differ?"""
+        """A follower's extent: where do our logs differ?"""
         peer = self._peer(node, session)
         if peer is None:
             return
@@ -323,20 +323,20 @@ class PartitionLeader:
         return peer
 
     def feed(self, node: int) -> None:
-        """One append after the other: the next one when this one was acknowledged."""
+        """One append after the other: the next once this one is acknowledged."""
         peer = self.peers.get(node)
         if peer is not None and UNMATCHED < peer.sent < self.end and not self.over:
             self.out.append(Feed(node, peer.session, peer.sent, self.committed))
             peer.sent = self.end
 
     def fed(self, node: int, end: int) -> None:
-        """So far the shell has sent it."""
+        """The shell has sent up to here."""
         self.peers[node].sent = end
 
     # --- the set ---
 
     def _consider(self, node: int, peer: Peer) -> None:
-        """Is this replica level, and no member in its present generation?"""
+        """Has this replica caught up, without being a member in its present generation?"""
         demanded = self._demanded
         if demanded is not None:
             if demanded.node == node and peer.counted >= self._demanded_end:
@@ -357,14 +357,14 @@ class PartitionLeader:
             self._propose_growth(newcomer)
 
     def admit(self, node: int) -> None:
-        """It is held off no longer."""
+        """Its pause is over."""
         self.held_off.discard(node)
         peer = self.peers.get(node)
         if peer is not None and peer.counted != UNMATCHED and not self.over:
             self._consider(node, peer)
 
     def note_beside(self, node: int, session: int, complete: bool) -> None:
-        """Does the replica there have what is kept beside the log?"""
+        """Does that replica have the files that are kept beside the log?"""
         peer = self._peer(node, session)
         if peer is None or peer.complete == complete:
             return
@@ -373,7 +373,7 @@ class PartitionLeader:
             self._consider(node, peer)
 
     def _renew_own_entry(self) -> None:
-        """The leader has everything, so its entry may say so of its node's present generation."""
+        """The leader has everything, so its entry may have its node's present generation."""
         entry = self._own_entry
         if self.over or self._proposed is not None or self._demanded is not None:
             return
@@ -394,7 +394,7 @@ class PartitionLeader:
         return self.log.bytes_from(peer.counted) <= LEARNER_NEAR_BYTES
 
     def _demand(self, newcomer: Member | None) -> None:
-        """From now on its acknowledgements are needed; or no more, as it was not proposed."""
+        """Start to require its acknowledgements, or stop, if it was not proposed."""
         self._demanded = newcomer
         self._demanded_end = self.committed
         self._sets = [self.record.members]
@@ -409,7 +409,7 @@ class PartitionLeader:
 
     @property
     def is_changing(self) -> bool:
-        """A change of the set, or its settlement, is under way."""
+        """A change of the set, or its settlement, is running."""
         return self._proposed is not None
 
     def late_members(self) -> tuple[int, ...]:
@@ -418,8 +418,8 @@ class PartitionLeader:
         return tuple(dict.fromkeys(late))
 
     def withdraw(self, nodes: tuple[int, ...]) -> int | None:
-        """A learner among these is demanded no more, if it is not proposed yet. Returns its node:
-        it is to be held off, or the next acknowledgement demands it again."""
+        """Stop requiring a learner among these, if it is not proposed yet. Returns its node: it has
+        to be held off, or the next acknowledgement would require it again."""
         demanded = self._demanded
         if demanded is None or demanded.node not in nodes or self._proposed is not None:
             return None
@@ -444,8 +444,8 @@ class PartitionLeader:
             self.leave(reason)
 
     def hand_over(self, node: int, incarnation: int) -> bool:
-        """Make the member on this node the leader, once what is in flight is committed and it has
-        everything. No append is begun from now on, until `keep_leadership`. False: it is no
+        """Make the member on this node the leader, once appends in flight are committed and it has
+        everything. No append begins from now on, until `keep_leadership`. False: it is no
         member."""
         member = self.record.member_on(node) if node != self.leader_id.node else None
         if member is None or self.over or self._successor is not None:
@@ -455,8 +455,8 @@ class PartitionLeader:
         return True
 
     def keep_leadership(self) -> None:
-        """It took too long. What is proposed may still come into force, but commits go on until the
-        successor, which every one of them needs, has promised the next epoch."""
+        """The handover took too long. A proposed record may still come into force, but commits go
+        on until the successor, which every one of them needs, has promised the next epoch."""
         self._successor = None
 
     def _propose_successor(self) -> None:
@@ -510,7 +510,7 @@ class PartitionLeader:
             self.out.append(ReadRecord())
 
     def read(self, revision: int, record: PartitionRecord) -> None:
-        """The record as it stands."""
+        """The record as the coordinator has it."""
         if self.over:
             return
         if revision != self.revision:
@@ -530,7 +530,7 @@ class PartitionLeader:
             self._adopt(record, revision)
 
     def _adopt(self, record: PartitionRecord, revision: int) -> None:
-        """It is in force, and nothing that was proposed before can be applied any more."""
+        """The record is in force, and no earlier proposal can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None
         self._successor = None

@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """What a log has: `epochs` are pairs of an epoch and its first offset, both rising."""
+    """The extent of a log: `epochs` are pairs of an epoch and its first offset, both rising."""
 
     start: int
     end: int
     epochs: tuple[tuple[int, int], ...]
 
     def end_of(self, index: int) -> int:
-        """Where the epoch at this index of the list ends."""
+        """The end of the epoch at this index of the list."""
         return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
 
 

@@ -1,4 +1,4 @@
-"""What idempotent producers have stored in one partition of several replicas.
+"""The batches of idempotent producers in one partition of several replicas.
 
 A producer numbers its messages; the header of each of its batches has the numbers. The table is a
 fold over the headers of *committed* batches only: the next leader may truncate batches above the
@@ -29,7 +29,7 @@ from penstock.errors import ProducerFenced, SequenceGap
 
 
 class Known(NamedTuple):
-    """What is committed of one producer."""
+    """The committed state of one producer."""
 
     epoch: int
     next_sequence: int
@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A batch of an idempotent producer, as its header tells it."""
+    """A batch of an idempotent producer, from its header."""
 
     end: int  # the offset behind it
     producer_id: int
@@ -62,7 +62,7 @@ class Newest(NamedTuple):
 def judge(
     known: Known | None, newest: Newest | None, epoch: int, sequence: int, count: int
 ) -> SequenceVerdict:
-    """What a publish of `count` messages from `sequence` on is. Raises SequenceGap and
+    """Judge a publish of `count` messages from `sequence` on. Raises SequenceGap and
     ProducerFenced."""
     last_epoch, expected = _last(known, newest, epoch)
     if epoch < last_epoch:
@@ -98,30 +98,30 @@ class ProducerReplication:
     # --- what the log gets, and loses ---
 
     def wrote(self, batch: Stamped) -> None:
-        """It stands in the log here."""
+        """The batch is in this log."""
         self._tail.append(batch)
 
     def committed(self, end: int) -> None:
-        """All below `end` is committed, and was reported by `wrote`."""
+        """All batches below `end` are committed, and were reported by `wrote`."""
         while self._tail and self._tail[0].end <= end:
             self._store(self._tail.popleft())
         self.end = max(self.end, end)
 
     def restored(self, batch: Stamped) -> None:
-        """A committed one that could not be read when those behind it were reported."""
+        """A committed batch that was unreadable when later ones were reported."""
         known = self.table.get(batch.producer_id)
         if known is None or known[:2] < (batch.epoch, batch.next_sequence):
             self._store(batch)
 
     def cut(self, end: int) -> bool:
-        """The log ends at `end` now. False: what was committed is gone, and the table has to be
+        """The log ends at `end` now. False: committed batches are gone, and the table has to be
         folded again."""
         while self._tail and self._tail[-1].end > end:
             self._tail.pop()
         return end >= self.end
 
     def take_tail(self) -> list[Stamped]:
-        """What lies above the committed end, for a leader that keeps its own append of those."""
+        """Batches above the committed end, for a leader, which keeps them in its own append."""
         tail = list(self._tail)
         self._tail.clear()
         return tail

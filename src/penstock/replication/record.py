@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 
 class Member(NamedTuple):
-    """A replica that a commit waits for. `generation`: the node's, when it was added."""
+    """A replica that commits wait for. `generation`: the node's, at its admission."""
 
     node: int
     replica: int  # a random id: a directory that was wiped or copied again has another
@@ -38,7 +38,8 @@ class Member(NamedTuple):
 
 
 class LeaderId(NamedTuple):
-    """Who leads. A restart of the process is another incarnation, and ends the leadership."""
+    """The identity of a leader. A restart of the process is another incarnation, and ends the
+    leadership."""
 
     node: int
     incarnation: int
@@ -78,7 +79,7 @@ def resigned(record: PartitionRecord) -> PartitionRecord:
 def regrouped(
     record: PartitionRecord, gone: tuple[Member, ...] = (), added: tuple[Member, ...] = ()
 ) -> PartitionRecord:
-    """A node's older entry goes when a new one comes."""
+    """A newer entry of a node replaces the older one."""
     nodes = {member.node for member in (*gone, *added)}
     kept = tuple(member for member in record.members if member.node not in nodes)
     return record._replace(members=kept + added)
@@ -103,9 +104,9 @@ def superfluous(record: PartitionRecord) -> tuple[int, ...]:
 
 
 def successor(record: PartitionRecord, steady: Collection[int]) -> int | None:
-    """To whom the leader hands over: the first member in the order of preference, if that is not
-    itself. `steady`: nodes that have been there for a while, so that a leadership does not move to
-    a node that comes and goes."""
+    """The member to hand over to: the first in the order of preference, unless that is the leader.
+    `steady`: nodes that have been present for a while, so that a leadership does not move to a node
+    that comes and goes."""
     if record.leader is None:
         return None
     for node in record.wanted:

@@ -106,7 +106,7 @@ class SendRange(NamedTuple):
 
     @property
     def lacks_until(self) -> int:
-        """0: it does not say that it lacks any of it."""
+        """0: it does not report a missing range."""
         return 0 if self.batches else self.previous.offset
 
 
@@ -150,7 +150,7 @@ JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
 
 class FrameKind(NamedTuple):
-    """How a frame becomes bytes, and is made of them again."""
+    """The encoding of a frame, and its decoding."""
 
     number: int
     of: type
@@ -163,7 +163,7 @@ class FrameKind(NamedTuple):
 
 
 def _cut(text: str) -> bytes:
-    """In UTF-8, without half a character at its end."""
+    """Cut to a valid end of UTF-8."""
     cut = text.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
     return cut.decode("utf-8", "ignore").encode()
 
@@ -179,8 +179,8 @@ def flat(
     number: int, of: Any, name: str, layout: str, payload: str = "",
     read: Callable[[bytes], Any] = bytes, text: Callable[[Any], bytes] | None = None,
 ) -> FrameKind:  # fmt: skip
-    """Its fields are numbers, and tuples of them, as its type says. `node` and `session` stand
-    elsewhere, and what is called `payload` follows: in chunks, or made by `text` and read again."""
+    """A frame whose fields are numbers, and tuples of them, according to its type. `node` and
+    `session` are stored elsewhere, and `payload` follows: in chunks, or as encoded `text`."""
     hints = get_type_hints(of)
     shapes = [(one, hints[one], len(getattr(hints[one], "_fields", ())))
               for one in of._fields if one not in ("node", "session", payload)]  # fmt: skip

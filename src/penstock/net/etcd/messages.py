@@ -1,4 +1,4 @@
-"""What the port says, in etcd's messages, and back.
+"""The port's values as etcd's messages, and back.
 
 | port | etcd |
 |---|---|
@@ -64,7 +64,7 @@ class Keys:
         )
 
     def refused(self, compares: Iterable[Compare]) -> Any:
-        """Changes nothing, whatever stands there: only what is found is wanted."""
+        """A comparison that always fails: only the values of the keys are wanted."""
         never = rpc.Compare(
             target=rpc.Compare.VERSION, result=rpc.Compare.LESS, key=self._bytes, version=0
         )

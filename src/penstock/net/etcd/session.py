@@ -1,4 +1,4 @@
-"""One node's way to etcd: several endpoints, one of them in use.
+"""One node's connection to etcd: several endpoints, one of them in use.
 
 | a call | its answer |
 |---|---|
@@ -100,7 +100,7 @@ class EtcdWatch:
             self.task.cancel()
 
     def fail(self, reason: str) -> None:
-        """The endpoint has been given up."""
+        """The endpoint was abandoned."""
         self._end(Failed(reason))
 
     def _end(self, last: Compacted | Failed) -> None:
@@ -165,7 +165,7 @@ class Secrets(NamedTuple):
 
     @classmethod
     def of_files(cls, password_file: str, authority_file: str) -> Secrets:
-        """Of -cluster-password-file and -cluster-etcd-ca. Raises ConfigError."""
+        """From -cluster-password-file and -cluster-etcd-ca. Raises ConfigError."""
         password = _content("cluster-password-file", password_file).strip()
         return cls(password.decode("utf-8", "replace"), _content("cluster-etcd-ca", authority_file))
 
@@ -388,7 +388,7 @@ class EtcdCoordinator:
     # --- failures ---
 
     def _answered(self, endpoint: str, name: str) -> None:
-        """One that is full answers on, except what it has no room for."""
+        """A full etcd still answers, except writes."""
         if self._full_for == name:
             self._full_for = ""
         if self.reason and endpoint == self.endpoint and not self._full_for:
@@ -396,7 +396,7 @@ class EtcdCoordinator:
             self.reason = ""
 
     def _note(self, failed: CoordinatorFailed) -> Failed:
-        """An endpoint that is lost is left for the next one."""
+        """A lost endpoint is replaced by the next one."""
         if not self.reason:
             _log.warning("%s", failed)
         self.reason = str(failed)

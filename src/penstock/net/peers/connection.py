@@ -1,4 +1,4 @@
-"""One connection to another node: a lane, once the two have made sure of each other.
+"""One connection to another node: a lane, once both have authenticated.
 
 What comes over it is held back until its link is whole (`go_on`): frames on the live lane may
 arrive before the other lane is there, and none may be lost or looked at twice. Nothing that came is
@@ -28,8 +28,8 @@ _BUFFERS_MAX = 1024  # of one write, by the kernel's rule
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """`on_open`: the handshake is done. From then on bytes go into `space()`, and `on_filled` hears
-    how many came there. `on_end`: it is over, and why; never after `close`."""
+    """`on_open`: the handshake is done. From then on bytes go into `space()`, and `on_filled`
+    receives their number. `on_end`: it is over, with the reason; never after `close`."""
 
     def __init__(self, handshake: Dialling | Listening, since_ns: int) -> None:
         self.since_ns = since_ns
@@ -95,7 +95,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._opened.set_result(None)
 
     def go_on(self) -> None:
-        """The link is whole: what has come is handed out, now and as it comes."""
+        """The link is whole: input is passed on, now and later."""
         self._reads = True
         held, self._held = memoryview(self._held), b""
         while held and not self._closed:
@@ -141,7 +141,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.on_end(str(fault))
 
     def _close_gently(self) -> None:
-        """What was written still goes out."""
+        """Output is still sent."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -157,7 +157,7 @@ _length_of: Callable[[Any], int] = len  # parts are flat bytes
 
 
 def _write_directly(socket: int, parts: Sequence[Buffer]) -> int:
-    """How many bytes the socket took."""
+    """Returns the number of bytes that the socket accepted."""
     try:
         return os.writev(socket, parts)
     except OSError:  # full, or broken: the event loop finds that out, too, and ends the connection
@@ -175,8 +175,8 @@ def _joined_from(parts: Sequence[Buffer], start: int) -> bytes:
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Does nothing."""
 
 
 def _nothing_of(_: object) -> None:
-    """The same, for what is handed out."""
+    """The same, for input."""

@@ -1,4 +1,4 @@
-"""How two nodes make sure of each other, before a frame is looked at.
+"""The mutual authentication of two nodes, before any frame.
 
 A connection is one lane of a link. The node that dials speaks first:
 
@@ -76,7 +76,7 @@ class HandshakeKind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Of a refusal."""
+    """The reason of a refusal."""
 
     VERSION = 1
     CLUSTER = 2
@@ -101,7 +101,7 @@ _TEXTS = {
 
 
 class Greeting(NamedTuple):
-    """Of either side."""
+    """The greeting of either side."""
 
     kind: HandshakeKind
     lane: int  # of a refusal: its reason
@@ -116,7 +116,7 @@ class Greeting(NamedTuple):
 
     @property
     def unproven(self) -> bytes:
-        """What proofs are about."""
+        """The part of the greetings that the proofs cover."""
         return _FIELDS.pack(
             MAGIC, self.version, self.kind, self.lane, self.cluster.to_bytes(16, "big"),
             self.source, self.target, self.incarnation, self.session, self.nonce,
@@ -128,7 +128,7 @@ class Greeting(NamedTuple):
 
 
 def decode(data: bytes) -> Greeting:
-    """Raises PeerFault for what is none."""
+    """Raises PeerFault for an invalid one."""
     if len(data) != GREETING_BYTES:
         raise PeerFault(f"a greeting of {len(data)} bytes, it has {GREETING_BYTES}")
     content = data[: -_CRC.size]
@@ -164,7 +164,7 @@ def lane_of(greeting: Greeting) -> PeerLane:
 
 
 def proof(secret: bytes, side: HandshakeKind, greeting: Greeting, welcome: Greeting) -> bytes:
-    """Of the side that sends `side`."""
+    """The proof of the side that sends `side`."""
     if not secret:
         return NO_PROOF
     about = bytes([side]) + greeting.unproven + welcome.unproven
@@ -185,7 +185,7 @@ def is_proven(
 
 
 class PeerRefused(PeerFault):
-    """This node refuses the other one, or is refused by it. `answer`: what still goes out."""
+    """This node refuses the other one, or is refused by it. `answer`: the last output."""
 
     def __init__(self, reason: Reason, answer: bytes = b"") -> None:
         super().__init__(reason.text)
@@ -194,7 +194,7 @@ class PeerRefused(PeerFault):
 
 
 class Own(NamedTuple):
-    """Who this node is, and what it shares with the others."""
+    """This node's identity, and its secrets."""
 
     node: int
     incarnation: int
@@ -257,7 +257,8 @@ class Dialling:
 
 
 class Listening:
-    """`may_link`: node, life and session of who greets; why it may not, or None."""
+    """`may_link` takes node, incarnation and session of the other side; returns the reason of a
+    refusal, or None."""
 
     def __init__(
         self, own: Own, nonce: bytes, may_link: Callable[[int, int, int], Reason | None]

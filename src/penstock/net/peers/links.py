@@ -1,4 +1,4 @@
-"""All links of one node: it listens, it dials, and it carries frames.
+"""All links of one node: it listens, dials, and carries frames.
 
 **Who dials.** Of two nodes the one with the lower id, so that two attempts never cross. The other
 one only knocks while there is no link: it connects and hangs up, since a refused connection is how
@@ -63,7 +63,7 @@ _log = logging.getLogger("penstock.cluster")
 
 
 class PeerAddress(NamedTuple):
-    """Where a node can be reached, and which life of it is there, as the metadata says."""
+    """The address of a node, and its incarnation there, according to the metadata."""
 
     host: str
     port: int
@@ -71,7 +71,7 @@ class PeerAddress(NamedTuple):
 
 
 class Events(Protocol):
-    """What becomes known of the others. Never called from within `send`."""
+    """Events about other nodes. Never called from within `send`."""
 
     def linked(self, node: int, incarnation: int) -> None: ...
     def unlinked(self, node: int) -> None: ...
@@ -81,7 +81,7 @@ class Events(Protocol):
 
 class _Knock(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Something listens there: that is all that was asked."""
+        """A process listens there: that was the question."""
         transport.close()
 
 
@@ -94,8 +94,8 @@ class _Dial:
 
 
 class PeerLinks:
-    """Whoever knows the cluster's secret may link: its incarnation may be newer than what the
-    metadata shows here."""
+    """Any node with the cluster's secret may link: its incarnation may be newer than the metadata
+    here."""
 
     def __init__(
         self,
@@ -146,10 +146,9 @@ class PeerLinks:
             link.end()
 
     def know(self, addresses: Mapping[int, PeerAddress], members: Collection[int]) -> None:
-        """`addresses`: of the nodes that are to be dialled. `members`: all that belong to the
-        cluster. A link ends when its node no longer does. A node that is not at its address any
-        more may have lost its lease to an outage of the coordinator, and one that is no member yet
-        may be newer than the metadata here."""
+        """`addresses`: of the nodes to dial. `members`: all nodes of the cluster. A link ends when
+        its node leaves the cluster. A node without an address may have lost its lease in an outage
+        of the coordinator, and an unknown one may be newer than the metadata here."""
         self._addresses = {
             node: address for node, address in addresses.items() if node != self.own.node
         }
@@ -176,7 +175,7 @@ class PeerLinks:
             asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
 
     def has_room(self, node: int) -> bool:
-        """For another piece on the bulk lane."""
+        """Is there room for another piece on the bulk lane?"""
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return False
@@ -204,7 +203,7 @@ class PeerLinks:
             self._dial_if_due(node, address, mono_ns)
 
     def _excuse(self, since_ns: int) -> None:
-        """Where this process itself stood still, what came meanwhile was not read yet."""
+        """After a pause of this process, input of the meantime was not read yet."""
         if since_ns >= PEER_STALL_NS:
             for node in self._received_ns:
                 self._received_ns[node] += since_ns
@@ -358,7 +357,7 @@ class PeerSession(NamedTuple):
 
 
 class PeerLink:
-    """To one other node. `incarnation`: of the process at the other end."""
+    """The link to one other node. `incarnation`: of its process."""
 
     def __init__(
         self, node: int, on_linked: Callable[[int, int], None], on_unlinked: Callable[[int], None]
@@ -383,7 +382,7 @@ class PeerLink:
     def opened(
         self, session: PeerSession, lane: PeerLane, incarnation: int, connection: PeerConnection
     ) -> None:
-        """A connection that is of no use is closed."""
+        """A superfluous connection is closed."""
         if not self._may_open(session, lane):
             connection.close()
             return
@@ -401,7 +400,7 @@ class PeerLink:
                 one.go_on()
 
     def end(self) -> None:
-        """The session stays known: its number is not taken again."""
+        """The session stays known: its number is not used again."""
         lanes, self.lanes = self.lanes, {}
         for connection in lanes.values():
             connection.close()

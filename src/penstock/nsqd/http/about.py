@@ -1,8 +1,7 @@
-"""What the daemon says about itself: `/ping`, `/info`, `/stats`, `/connections`, `/metrics`, and
-figures that Youzan's nsqd tells beside `/stats`, as far as one node has them: where a channel
-stands, what was published in each hour, failed publishes, and who has a copy of what. `/stats` as
-text is for people, in NSQ's columns.
-"""
+"""The daemon about itself: `/ping`, `/info`, `/stats`, `/connections`, `/metrics`, and figures that
+Youzan's nsqd has beside `/stats`, as far as one node has them: positions of channels, bytes
+published by the hour, failed publishes, and the replicas of partitions. `/stats` as text is for
+people, in NSQ's columns."""
 
 import time
 from collections.abc import Iterator

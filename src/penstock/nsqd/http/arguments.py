@@ -1,4 +1,4 @@
-"""What requests name, and how they are told that it is missing, of no use, or not there.
+"""Arguments of requests, and the errors for missing, invalid and unknown ones.
 
 Which partitions of a topic a request is about says the parameter `partition`, as Youzan's nsqd has
 it. Without it, or with -1, it is about all that are led here.
@@ -81,7 +81,7 @@ def message_id(text: str) -> int:
 
 
 def message_number(parameters: Parameters) -> int:
-    """As it stands in a frame, 16 hex digits, or as the number that `/pubtrace` answers."""
+    """As in a frame, 16 hex digits, or the number in an answer of `/pubtrace`."""
     text = parameters.get("msgid", "")
     if not text:
         raise missing("msgid")
@@ -109,7 +109,7 @@ def find_topic(call: Call, checks_name: bool = False) -> Topic:
 
 
 def channel_name(call: Call, checks_names: bool = True) -> tuple[Topic, str]:
-    """With its topic; whether there is such a channel is not looked at."""
+    """With its topic; the channel need not exist."""
     for kind in ("topic", "channel"):
         if kind not in call.parameters:
             raise missing(kind)
@@ -127,7 +127,7 @@ def find_channel(call: Call, checks_names: bool = False) -> Channel:
 
 
 def names_of(channel: Channel) -> dict[str, Any]:
-    """How an answer begins."""
+    """The beginning of an answer."""
     return {"topic_name": channel.topic.name, "channel_name": channel.name}
 
 
@@ -163,7 +163,7 @@ def chosen_partition(topic: Topic, parameters: Parameters) -> int:
 
 
 def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
-    """Of those that are led here."""
+    """Of the partitions that this node leads."""
     led, chosen = [leader.number for leader in topic.leaders], chosen_partition(topic, parameters)
     if chosen == ANY:
         return led
@@ -188,7 +188,8 @@ def read_settings(
     others: Iterable[str],
     shown: int | None = None,
 ) -> dict[str, Any]:
-    """By key. `others`: what else may be in the query; `shown`: characters of a strange name."""
+    """By key. `others`: further keys that the query may have; `shown`: the number of characters
+    shown of an unknown name."""
     wanted: dict[str, Any] = {}
     for name, text in parameters.items():
         if name in others:
@@ -205,7 +206,7 @@ def read_settings(
 
 
 def chosen(own: Any, default: Any, settings: Mapping[str, SettingArgument]) -> list[str]:
-    """The names of those that are not as by default."""
+    """The names of the settings that differ from the default."""
     return [
         name for name, (key, *_) in settings.items() if getattr(own, key) != getattr(default, key)
     ]

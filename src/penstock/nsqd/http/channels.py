@@ -1,4 +1,4 @@
-"""What operators do to channels: verbs, settings, how fast a channel is sent.
+"""Operators' requests about channels: verbs, settings, the rate of deliveries.
 
 `/channel/config` and `/channel/redrive`: how often a channel sends a message, and what becomes of
 those that it gives up on (`broker/channels/dead_letters.py`). A GET of the configuration tells, a
@@ -50,8 +50,8 @@ from penstock.nsqd.http.deps import Ask, Call, reason_of, unavailable
 
 
 def create(call: Call) -> None:
-    """In a cluster it is answered when every partition has confirmed the channel, whoever leads it
-    by then."""
+    """In a cluster the answer waits until every partition has confirmed the channel, whoever leads
+    it by then."""
     topic, name = channel_name(call)
     leaders = topic.leaders if topic.metadata is None else ()
 
@@ -86,7 +86,7 @@ def skip(change: Callable[[Skipped, int, int], Skipped], call: Call, done: Metad
 
 
 def skip_tests(on: bool) -> Ask:
-    """Of all partitions: a load test goes through the whole topic."""
+    """In all partitions: a load test uses the whole topic."""
     return partial(skip, lambda before, *_: before._replace(tests=on))
 
 
@@ -94,7 +94,7 @@ def skip_tests(on: bool) -> Ask:
 
 
 def limit_rate(call: Call) -> Response:
-    """0 takes the bound away."""
+    """0 removes the limit."""
     channel = find_channel(call)
     highest = limits.RATE_KILOBYTES_MAX
     rate = number(call.parameters, "ratekilobytes", highest, None) * limits.KIB
@@ -103,7 +103,8 @@ def limit_rate(call: Call) -> Response:
 
 
 def limit_clients(call: Call) -> Response:
-    """Those whose client id or address begins so; without a prefix all. 0 takes the bound away."""
+    """Clients whose client id or address begins with this; without a prefix all. 0 removes the
+    limit."""
     channel = find_channel(call)
     ready = number(call.parameters, "ready", call.deps.options.max_rdy_count, None)
     prefix = call.parameters.get("client_prefix", "")
@@ -202,7 +203,7 @@ def configure(call: Call, done: MetadataDone) -> None:
 
 
 def configuration(call: Call) -> Response:
-    """What holds, and by `own` which of it the channel has chosen itself."""
+    """The effective settings, and in `own` those that the channel has chosen itself."""
     channel = find_channel(call)
     own, bounds = channel.settings, channel.auto_ack
     return json_response(

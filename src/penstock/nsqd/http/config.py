@@ -1,5 +1,5 @@
-"""`/config/:opt`: reading every option, and changing two of them while the daemon runs; and what
-Youzan's nsqd lets an operator set: whether the node takes publishes, and how much it logs.
+"""`/config/:opt`: reading every option, and changing two of them at run time; and two settings of
+Youzan's nsqd: whether the node accepts publishes, and the log level.
 
 An option goes by its key in the config file. Strings are answered as plain text, everything else as
 JSON, in the forms of nsqd's own option struct: durations in nanoseconds, the log level and the TLS

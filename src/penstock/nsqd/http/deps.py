@@ -1,4 +1,4 @@
-"""What nsqd's HTTP routes stand on, and what they share.
+"""The dependencies of nsqd's HTTP routes, and their common parts.
 
 A row of the table (`routes.py`) has a function of a `Call`: the request, and the way to its answer.
 Around it may be what several of them have in common: `changing`, `agreeing`.
@@ -55,7 +55,7 @@ _REMEMBERED_BYTES_MAX = 256
 
 
 class Identity(NamedTuple):
-    """What the daemon says about itself."""
+    """The daemon's description of itself."""
 
     version_line: str
     start_time: int
@@ -83,7 +83,7 @@ class Deps(NamedTuple):
 
 
 class Call:
-    """One request, and the way to its answer."""
+    """One request, and its answer."""
 
     def __init__(self, deps: Deps, guard: Guard, request: Request, answer: Answer) -> None:
         self.deps = deps
@@ -96,15 +96,15 @@ class Call:
         return parameters_of(self.request.query)
 
     def go_on(self, act: Callable[[], None]) -> None:
-        """After the route has returned: what `act` raises is answered, too."""
+        """After the route has returned: errors of `act` are answered, too."""
         self._guard(self.request, self.answer, act)
 
     def in_turns(
         self, work: Generator[None, None, _Result], done: Callable[[_Result], None]
     ) -> None:
-        """Long work on logs, which yields between pieces that each take a few milliseconds at most:
-        one piece a turn of the loop, so that everything else has its turn, too. What it returns is
-        given to `done`, what it raises is answered as a `refusal`."""
+        """Long work on logs, which yields between pieces of a few milliseconds at most: one piece a
+        turn of the loop, so that everything else runs, too. Its result goes to `done`, its error is
+        answered as a `refusal`."""
         work = _refusing(work)
         loop = asyncio.get_running_loop()
 
@@ -165,7 +165,8 @@ class Call:
         self.deps.topics.topic(name, lambda found: self.go_on(lambda: go_on(found)), shape)
 
     def answer_when_held(self, leaders: Sequence[Leader], response: Response) -> None:
-        """To a change, and a turn follows from it. `leaders`: of the partitions, from before it."""
+        """Answer once a change is held by the in-sync sets, and request a turn. `leaders`: of the
+        partitions, from before it."""
 
         def done(error: PenstockError | None) -> None:
             self.answer(response if error is None else error_response(unavailable(error)))
@@ -180,7 +181,7 @@ Ask = Callable[[Call, "MetadataDone"], None]
 
 
 def parameters_of(query: bytes) -> Parameters:
-    """Clients send the same query again and again. Nobody changes what comes back."""
+    """Clients send the same query again and again. Callers must not change the result."""
     return _remembered(query) if len(query) <= _REMEMBERED_BYTES_MAX else parse_query(query)
 
 
@@ -192,8 +193,8 @@ def is_valid(name: str) -> bool:
 
 
 def changing(respond: Respond, keeps: bool = False) -> Act:
-    """A route that changes something at once. `keeps`: of what channel journals keep, and it is
-    answered when all replicas have it that need to."""
+    """A route that changes something at once. `keeps`: of the contents of channel journals, so the
+    answer waits for the replicas that need them."""
 
     def serve(call: Call) -> None:
         leaders = _leaders(call) if keeps else ()
@@ -205,10 +206,9 @@ def changing(respond: Respond, keeps: bool = False) -> Act:
 def agreeing(
     ask: Ask, respond: Respond = lambda _: EMPTY, ends_topic: bool = False, reads: bool = False
 ) -> Act:
-    """A route that changes what a cluster keeps in its metadata, where the topic is of one
-    (`broker.changes`). It is answered when the metadata has it, and all replicas that need to have
-    what follows from it in the journals. `ends_topic`: there are none then. `reads`: a GET is
-    answered without a change."""
+    """A route that changes the metadata of a cluster, for a topic of one (`broker.changes`). The
+    answer waits for the metadata, and for the replicas that need to have its consequences in the
+    journals. `ends_topic`: there are none then. `reads`: a GET is answered without a change."""
 
     def serve(call: Call) -> None:
         if reads and call.request.method != "POST":
@@ -237,7 +237,7 @@ def _leaders(call: Call) -> Sequence[Leader]:
 
 
 def unavailable(error: PenstockError) -> HttpError:
-    """What the broker refused. NSQ answers 503 EXITING to all of it; we name the reason."""
+    """An error of the broker. NSQ answers 503 EXITING to all of them; we name the reason."""
     if isinstance(error, Refused) and error.reason == "exiting":
         return HttpError(503, "EXITING")
     if isinstance(error, GrowthRefused):
@@ -277,7 +277,7 @@ def refusal(error: PenstockError) -> HttpError:
 
 
 def _refusing(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
-    """The same work, with what it raises as the answer of a route."""
+    """The same work, with its errors as answers of a route."""
     try:
         return (yield from work)
     except HttpError:

@@ -1,4 +1,4 @@
-"""Reading what is stored, without a channel: `/log/positions`, `/log/fetch`, `/log/offset` and
+"""Reading stored messages, without a channel: `/log/positions`, `/log/fetch`, `/log/offset` and
 `/message/get`. For programs that read a log by offset, and for people who look for one message.
 
 Nothing here may hold up publishing. A fetch is bounded. The loop only finds the file and the
@@ -137,7 +137,7 @@ def fetch(call: Call) -> None:
 
 
 def offset(call: Call) -> None:
-    """Of a time, or this many bytes behind another offset."""
+    """The offset of a time, or this many bytes behind another offset."""
     parameters = call.parameters
     reader = _reader(_topic(call), parameters)
     end = reader.committed if parameters.get("committed") in TRUE else reader.end
@@ -169,7 +169,7 @@ def message(call: Call) -> None:
 
 
 def _topic(call: Call) -> Topic:
-    """The topic, if it is the one that is meant."""
+    """The topic, if it is the intended one."""
     topic, identity = find_topic(call), call.parameters.get("identity")
     if identity and identity != topic.identity:
         raise HttpError(409, "IDENTITY_CHANGED", details={"identity": topic.identity})
@@ -177,7 +177,7 @@ def _topic(call: Call) -> Topic:
 
 
 def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> TopicReader:
-    """Of the partition that is named."""
+    """The reader of the named partition."""
     partition = number(parameters, "partition", default=default)
     if not topic.leads(partition):
         raise HttpError(404, "PARTITION_NOT_FOUND")
@@ -194,8 +194,8 @@ def _range_headers(topic: Topic, base_offset: int, next_offset: int) -> tuple[tu
 
 
 def _matcher(text: str) -> Callable[[str], bool]:
-    """A pattern has to fit the whole name. Penstock's own topics are for those who ask for them: by
-    name, or by a pattern that begins as their names do."""
+    """A pattern has to match the whole name. Internal topics are for requests that ask for them: by
+    name, or by a pattern that begins like their names."""
     try:
         pattern, own_too = Pattern(f"^(?:{text})$"), text.startswith("_")
     except PatternInvalid as error:
@@ -204,8 +204,8 @@ def _matcher(text: str) -> Callable[[str], bool]:
 
 
 def _froms(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[int, int]]:
-    """Each `from` is an offset of the topic that is named before it: of its first partition, or
-    after the number of another one. By topic and partition."""
+    """Each `from` is an offset of the topic named before it: of its first partition, or after the
+    number of another one. By topic and partition."""
     found: dict[str, dict[int, int]] = {}
     topic = ""
     for key, value in pairs:
@@ -275,7 +275,7 @@ def _find(
 
 
 def _readers(topic: Topic, parameters: Parameters) -> list[TopicReader]:
-    """Of the partition that is named, or of all."""
+    """The readers of the named partition, or of all."""
     if parameters.get("partition", "-1") not in ("", "-1"):
         return [_reader(topic, parameters)]
     return [TopicReader(topic, leader.number) for leader in topic.leaders]
@@ -306,7 +306,7 @@ def _headers(headers: bytes) -> Any:
 
 
 def _text(data: bytes) -> str | None:
-    """None for what is not text: the other form says what it is."""
+    """None for bytes that are no text: the other form names them."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What is inside a channel, and what operators do to it by hand.
+"""The contents of a channel, and operators' commands on its messages.
 
 `/channel/messages` is a list for people, and `/channel/message/finish` and
 `/channel/message/requeue` are for one of them (`broker/channels/operator.py`). The list is bounded.
@@ -109,7 +109,7 @@ def _leaders(channel: Channel, partitions: list[int]) -> list[Leader]:
 
 
 def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None, None, None]:
-    """In flight, waiting or delayed; else where the channel has not come to it yet."""
+    """In flight, waiting or delayed; otherwise ahead of the channel."""
     try:
         operator.finish(channel, id, partitions)
     except NotFound:
@@ -154,7 +154,7 @@ def _position(call: Call) -> Position:
 
 
 def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
-    """Where to look for the position: in the partition that is named, or in all of them."""
+    """The partitions to search: the named one, or all of them."""
     numbers = [leader.number for leader in topic.leaders]
     text = parameters.get("partition", "")
     if text and text != "-1":
@@ -236,7 +236,7 @@ def _settled(settle: Callable[[int], None], parameters: Parameters) -> Response:
 
 
 def _in_flight(call: Call, channel: Channel, count_max: int) -> list[Row]:
-    """Those that time out first; of very many, the first of the lowest offsets."""
+    """The next to time out first; of very many, the first of the lowest offsets."""
     records = [
         (number, record)
         for number, window in channel.windows.items()
@@ -258,7 +258,7 @@ def _in_flight(call: Call, channel: Channel, count_max: int) -> list[Row]:
 
 
 def _client(call: Call, serial: int) -> Row | None:
-    """None: it is gone, and the message waits for its time-out."""
+    """None: the client is gone, and the message waits for its time-out."""
     session = call.deps.protocol.sessions.get(serial)
     if session is None:
         return None
@@ -288,7 +288,7 @@ def _waiting(state: Stray) -> _List:
 
 
 def _held(call: Call, channel: Channel, count_max: int) -> list[Row]:
-    """They have used their attempts, and stay."""
+    """They have used their attempts, and are kept."""
     if not channel.held:
         return []  # others are on their way to the dead letters
     return [_stray(*one) for one in _strays(channel, Stray.EXHAUSTED, count_max)]

@@ -202,7 +202,7 @@ class HttpPublishing:
     def _answering(
         self, answer: Answer, reply: Reply | None = None
     ) -> Callable[[PenstockError | Stored | None], None]:
-        """What is called at the end of a publish: with an error, or with where it is."""
+        """The end of a publish: an error, or the position of the message."""
 
         def done(outcome: PenstockError | Stored | None) -> None:
             if isinstance(outcome, PenstockError):
@@ -222,7 +222,7 @@ class HttpPublishing:
         reply: Reply | None = None,
         sections: Sequence[Sections] = (),
     ) -> None:
-        """Of a producer that numbers its messages. Raises HttpError."""
+        """A publish of an idempotent producer. Raises HttpError."""
         stamp, due_ns = stamp_of(parameters), due_ns_of(self._deps, parameters)
         finish = self._answering(answer, reply or just_ok)
 
@@ -283,7 +283,7 @@ def _repeated(response: Response) -> Response:
 
 
 def _stored_response(message: Traced | Headed, where: Stored | None) -> Response:
-    """Of what was stored before, it is not looked for."""
+    """The position of an earlier publish is not searched."""
     trace_id = str(message.trace_id)
     if where is None:
         return _repeated(json_response({"status": "OK", "trace_id": trace_id}))
@@ -299,8 +299,8 @@ def _stored_response(message: Traced | Headed, where: Stored | None) -> Response
 
 
 def _not_taken(error: Refused) -> HttpError:
-    """With what would have been right. A refusal came before anything was written: the producer
-    need not wonder whether it is stored."""
+    """With the expected values. A refusal came before anything was written: the producer knows that
+    it is not stored."""
     if isinstance(error, SequenceGap):
         return HttpError(409, "SEQUENCE_GAP", details={"expected": error.expected})
     if isinstance(error, ProducerFenced):

@@ -75,8 +75,8 @@ class _Body(msgspec.Struct):
 
 
 def memory_document(node: int, view: View, files: Iterable[TopicFile]) -> _MemoryDocument:
-    """`files`: topics with replicas here. Of those that the view does not have, since the node was
-    started after etcd had lost them, they say the settings and the channels."""
+    """`files`: topics with replicas here. For topics that the view lacks, since the node was
+    started after etcd had lost them, the files have the settings and the channels."""
     remembered = view.remembered
     topics, channels = dict(view.topics), dict(view.channels)
     for file in files:
@@ -182,7 +182,7 @@ class Restoring:
         self._coordinator.list("", listed)
 
     def _apply(self, left: list[Transaction], done: Callable[[], None], answer: Answer) -> None:
-        """One after the other; the last one is what the nodes wait for."""
+        """One after the other; the nodes wait for the last one."""
         if not left:
             done()
             return

@@ -111,7 +111,7 @@ class Routes(Api):
         self.table = self._table()
 
     def _table(self) -> dict[str, Route]:
-        """The rows above, and those that take a body."""
+        """The rows above, and the routes with a body."""
         options, route = self._deps.options, self._route
         publishing, staging = HttpPublishing(self._deps, self.guard), Staging(self._deps)
         message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
@@ -154,7 +154,7 @@ class Routes(Api):
                 raise bad_partition(text, f"{request.path} is about a whole topic")
 
     def on_fault(self, request: Request, error: Exception) -> None:
-        """One in a request that changes something may have left the broker half changed."""
+        """A fault in a request that changes something may have left the broker half changed."""
         if request.method != "GET":
             self._deps.on_fault(error)
 

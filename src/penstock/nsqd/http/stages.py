@@ -131,7 +131,7 @@ class Staging:
         return found
 
     def list(self, call: Call) -> None:
-        """What is staged, by app."""
+        """The stages, by app."""
         stages = self._commits.stages
         wanted = call.parameters.get("app")
         found = [one for one in stages.apps.summaries() if wanted in (None, one.app)]
@@ -150,7 +150,7 @@ class Staging:
         call.answer(json_response({**document, "apps_total": len(found)}))
 
     def abort(self, call: Call) -> None:
-        """Of a list, or all of an app."""
+        """The stages of a list, or all of an app."""
         parameters = call.parameters
         stages = self._commits.stages
         if "app" in parameters:
@@ -172,7 +172,7 @@ class Staging:
 
 
 def refusal(error: PenstockError) -> HttpError:
-    """The answer to what cannot be staged or committed."""
+    """The answer to a refused stage or commit."""
     if isinstance(error, StageMissing):
         return HttpError(404, "STAGE_NOT_FOUND", details=_stage_of(error))
     if isinstance(error, NotFound):
@@ -222,7 +222,7 @@ def _check_label(text: str, name: str) -> None:
 
 
 def _owner(parameters: Parameters) -> StageOwner:
-    """Who stages; NOBODY when the writer does not say it."""
+    """The writer of a stage; NOBODY when it gives no name."""
     if "app" not in parameters:
         for name in ("version", "attempt"):
             if name in parameters:

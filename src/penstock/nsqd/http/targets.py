@@ -1,5 +1,5 @@
-"""What a publish over HTTP says of its messages: where they go, when they are due, who numbers
-them, and their headers.
+"""The parameters of a publish over HTTP: partition or key, delay, producer and sequence, and
+headers.
 
 `partition` or `key` names a partition. A key goes to the partition that its hash says, and is
 stored with each message; where the topic is extended it is a header as well.
@@ -74,7 +74,7 @@ def target_of(topic: Topic, parameters: Parameters) -> PublishTarget:
 
 
 def check_partition(topic: Topic, partition: int) -> None:
-    """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
+    """Raises HttpError: in an ordered topic a publish names its partition or key."""
     if partition == ANY and topic.needs_partition:
         raise bad_partition("", "a publish to this topic needs a partition or a key")
 
@@ -119,7 +119,7 @@ def own_partition(key: str) -> HttpError:
 
 
 def due_ns_of(deps: Deps, parameters: Parameters) -> int:
-    """When a message is due that asks for a delay of `defer` milliseconds; 0: at once. Raises
+    """The due time of a message with a delay of `defer` milliseconds; 0: at once. Raises
     HttpError."""
     if "defer" not in parameters:
         return 0
@@ -168,7 +168,7 @@ def _number(parameters: Parameters, name: str, least: int, most: int) -> int:
 
 
 def headers_of(request: Request, parameters: Parameters) -> tuple[bytes, Headers]:
-    """The JSON, and what it says. Raises HttpError."""
+    """The JSON, and its contents. Raises HttpError."""
     own = _own(request)
     if "ext" not in parameters and not own:
         raise HttpError(400, "MISSING_ARG_EXT")
@@ -187,7 +187,7 @@ def _checked(data: bytes) -> Headers:
 
 
 def _own(request: Request) -> dict[str, str]:
-    """The members that headers of the request say."""
+    """The members given by headers of the request."""
     own: dict[str, str] = {}
     for name, value in request.headers(_PREFIX):
         if not name:
@@ -243,7 +243,7 @@ def joined(request: Request, headers: bytes) -> Joined | None:
 
 
 def with_context(request: Request, sections: Sections | None) -> Sections | None:
-    """The same for what the trailer says of a message."""
+    """The same for the trailer's entries of a message."""
     given = sections or {}
     headers = given.get(Section.HEADERS, b"{}")
     found = joined(request, headers) if isinstance(headers, bytes) else None

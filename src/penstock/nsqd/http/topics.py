@@ -1,4 +1,4 @@
-"""What operators do to topics, and what one topic wants other than the daemon's options.
+"""Operators' requests about topics, and the settings of one topic beside the daemon's options.
 
 `/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
 a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
@@ -142,7 +142,8 @@ def create(call: Call) -> None:
 def _finish(
     call: Call, metadata: ClusterMetadata, name: str, done: Callable[[NewTopic | None], None]
 ) -> None:
-    """One with very many partitions is made in steps, and whoever began may have had no time."""
+    """A topic with very many partitions is made in steps, and an earlier attempt may have ended
+    before the last."""
     there = metadata.shape(name)
     if there is None or not there.missing:
         done(there)
@@ -198,7 +199,7 @@ def _partition_num(parameters: Parameters) -> int:
 
 
 def _replicas(parameters: Parameters, has_copies: bool) -> int:
-    """0 where none are named. What is of one node has no other place for a copy."""
+    """0 where none are named. An ephemeral topic has no other node for a replica."""
     text = parameters.get(REPLICATOR)
     if text is None:
         return 0
@@ -249,7 +250,7 @@ def configure(call: Call, done: MetadataDone) -> None:
 
 
 def configuration(call: Call) -> Response:
-    """What holds, and by `own` which of it the topic has chosen itself."""
+    """The effective settings, and in `own` those that the topic has chosen itself."""
     topic = find_topic(call)
     holds = topic.effective._asdict() | {
         "durability": topic.durability,
@@ -265,8 +266,7 @@ def configuration(call: Call) -> Response:
 
 
 def _shape(topic: Topic) -> dict[str, Any]:
-    """Said where it is not that of a topic of NSQ: a row of settings is no place for what all
-    topics are."""
+    """Listed where it differs from a topic of NSQ, so that ordinary answers stay as they are."""
     shape: dict[str, Any] = {}
     if topic.partition_count > 1:
         shape |= {"partitions": topic.partition_count, "hash_partitions": topic.hash_partitions}
