@@ -1,4 +1,4 @@
-"""Who asks, and what they may do.
+"""Identity and permissions of callers.
 
 | how a caller is known          | name         | role                                         |
 |--------------------------------|--------------|----------------------------------------------|
@@ -51,7 +51,7 @@ ROLE_NAMES = {role.name.lower(): role for role in (Role.VIEW, Role.OPERATE, Role
 
 
 class Claimed(NamedTuple):
-    """What a proxy says of who has logged in there."""
+    """A proxy's statement about its logged-in user."""
 
     name: str
     email: str = ""
@@ -59,7 +59,7 @@ class Claimed(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """That it may be known by here."""
+        """The names under which nsqadmin may know the user."""
         return tuple(dict.fromkeys(one for one in (self.name, self.email) if one))
 
 
@@ -80,15 +80,15 @@ class Caller(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """Where a proxy puts what it knows, in lower case."""
+    """The headers in which a proxy passes the user on, in lower case."""
 
     name: str
     email: str
     groups: str
 
     def read(self, headers: Mapping[str, str]) -> Claimed | None:
-        """None when it says nothing. What stands there twice is not believed: a proxy that adds its
-        own header to the one that came with the request has not taken that off."""
+        """None when they are missing. A header that occurs twice is not believed: a proxy that adds
+        its own header to the one of the request has not removed that."""
         name, email = _only(headers, self.name), _only(headers, self.email)
         groups = (one.strip() for one in _only(headers, self.groups).split(","))
         if not name and not email:
@@ -108,12 +108,12 @@ EVERYBODY = "*"  # a group of -group-role: whoever has logged in
 
 
 def role_of_groups(groups: Sequence[str], roles: Mapping[str, Role]) -> Role:
-    """The highest; none when nothing is said of any."""
+    """The highest role of these groups; none when no group has one."""
     return max((roles.get(one, Role.NONE) for one in (*groups, EVERYBODY)), default=Role.NONE)
 
 
 def read_group_roles(texts: Sequence[str]) -> dict[str, Role]:
-    """Of "GROUP=ROLE"; of a group that is named twice the highest."""
+    """Reads "GROUP=ROLE"; of a group named twice the highest counts."""
     found: dict[str, Role] = {}
     for text in texts:
         group, _, name = text.rpartition("=")
@@ -126,7 +126,7 @@ def read_group_roles(texts: Sequence[str]) -> dict[str, Role]:
 
 
 class Rules(NamedTuple):
-    """From the options, and whether there are users."""
+    """From the options, and the existence of users."""
 
     admin_users: Sequence[str]
     group_roles: Mapping[str, Role]
@@ -156,7 +156,7 @@ class Rules(NamedTuple):
 
 
 def read_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """None of what is no address: a name, a unix socket, nothing."""
+    """None for a text that is no address: a name, a unix socket, empty."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -170,7 +170,7 @@ def within(address: str, networks: Sequence[Network]) -> bool:
 
 
 def is_foreign(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another site's page has made this request."""
+    """Does the browser say that another site's page has made this request?"""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = headers.get("origin", "")

@@ -1,4 +1,4 @@
-"""What an operator changes, on every daemon that it concerns.
+"""An operator's changes, on every daemon concerned.
 
 An action goes to all nsqlookupds and to all nsqds that have the topic. It has failed when nobody of
 a kind did it; when some did not, the rest is done, and a warning says on how many and names the
@@ -34,12 +34,12 @@ class NotDeleted(PenstockError):
 
 
 class OfCluster(NotDeleted):
-    """It would delete a topic on one node, and there deletes it on all."""
+    """The deletion of a topic on one node would delete it in the whole cluster."""
 
 
 class Operation(NamedTuple):
-    """Who may, its names in the audit log and in notifications, what it is about, and doing it,
-    which returns a warning."""
+    """The role it needs, its names in the audit log and in notifications, its target, and the
+    function that does it, which returns a warning."""
 
     role: Role
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class Operation(NamedTuple):
 
 class Actions:
     def __init__(self, upstream: Upstream, left: Callable[[str, str], str] | None = None) -> None:
-        """`left` says what a deletion does not reach."""
+        """`left` names the data that a deletion does not reach."""
         self._upstream = upstream
         self._left = left
 
@@ -70,7 +70,7 @@ class Actions:
         return Operation(role, (f"{verb}_{_kind(channel)}",), _names(topic, channel), run)
 
     def delete(self, topic: str, channel: str = "") -> Operation:
-        """Also of a topic that only lookupds know; not of one that nobody knows."""
+        """Also for a topic that only nsqlookupds know; not for an unknown one."""
         names, run = (f"delete_{_kind(channel)}",), partial(self._delete, topic, channel)
         return Operation(Role.DESTROY, names, _names(topic, channel), run)
 
@@ -85,9 +85,9 @@ class Actions:
         return Operation(Role.DESTROY, ("tombstone_topic_producer",), about, run)
 
     async def _create(self, topic: str, channel: str, numbers: dict[str, str]) -> str:
-        """On all lookupds, so that nsqds make them when somebody publishes; a channel also on the
-        nsqds that have the topic. Without lookupds on the given nsqds. `numbers` most lookupds pass
-        over, so with one the topic is made on all nsqds. Returns a warning."""
+        """On all nsqlookupds, so that nsqds create them at a publish; a channel also on the nsqds
+        with the topic. Without nsqlookupds on the given nsqds. Most nsqlookupds ignore `numbers`,
+        so with those the topic is created on all nsqds. Returns a warning."""
         names, shape = _names(topic, channel), _names(topic) | numbers
         if not self._upstream.lookupds:
             notes = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
@@ -128,7 +128,7 @@ class Actions:
         return warnings(*notes, self._left(topic, channel) if self._left else "")
 
     async def _alive(self, addresses: Sequence[str]) -> set[str]:
-        """Those that answer. UpstreamFailed when none does."""
+        """The nsqds that answer. UpstreamFailed when none does."""
         if not addresses:
             return set()
 
@@ -199,7 +199,7 @@ class Actions:
     async def _on_all(
         self, kind: str, addresses: Iterable[str], path: str, query: dict[str, str]
     ) -> str:
-        """Returns a warning about those that did not do it."""
+        """Returns a warning about those that failed."""
 
         async def post(address: str) -> Any:
             try:

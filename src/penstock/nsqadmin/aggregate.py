@@ -1,4 +1,4 @@
-"""Statistics of several nsqds made one: what `/api` shows of a topic, a channel and a node.
+"""Statistics of several nsqds combined: a topic, a channel and a node in `/api`.
 
 In: the `/stats` documents by nsqd. Out: documents with the official fields. A sum has the node "*"
 and under `nodes` the same for each nsqd. What an nsqd does not say counts as nothing: an old one

@@ -1,4 +1,4 @@
-"""Who asks, and what is answered to whom: errors, checks and rows that `/api` and the pages share.
+"""The caller and the answer: errors, checks and rows that `/api` and the pages share.
 
 Every document of `/api` has a `message`: "" or a warning. An error is `{"message": "CODE"}`.
 `upstream.py` has the rule for daemons that fail; `routes.py` has the addresses.
@@ -53,13 +53,13 @@ def error_response(error: Exception) -> JSONResponse:
 
 
 def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:
-    """Of a request, or of a socket, which keeps the headers that it was opened with."""
+    """The caller of a request, or of a socket, which keeps the headers of its opening."""
     remote = asking.client.host if asking.client else ""
     return gate.caller(asking.headers, asking.cookies, remote)
 
 
 def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
-    """Whoever may look at what needs this role."""
+    """The caller, if it may view things of this role."""
     caller = caller_of(deps.gate, request)
     if role > Role.NONE:
         deps.gate.check(caller, Role.VIEW)
@@ -81,7 +81,7 @@ def changed(deps: Deps, request: Request, role: Role) -> Caller:
 
 
 def saved(name: str) -> dict[str, str]:
-    """The headers of what a browser saves as a file, and does not run."""
+    """Headers of a file that a browser saves, and does not run."""
     return {
         "Content-Disposition": f'attachment; filename="{name}"',
         "X-Content-Type-Options": "nosniff",
@@ -144,7 +144,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def origin(request: Request) -> dict[str, str]:
-    """What a notification says about the request."""
+    """The origin of the request for a notification."""
     found = {
         "remote_ip": f"{request.client.host}:{request.client.port}" if request.client else "",
         "user_agent": request.headers.get("user-agent", ""),

@@ -1,4 +1,4 @@
-"""What needs attention: rules over a snapshot and the minutes before it.
+"""Findings that need attention: rules over a snapshot and the minutes before it.
 
 Each finding says what is wrong, why we think so, and what to do next. The worst come first. A
 diagnostic bundle is judged by the same rules (`bundle/judge.py`), over the seconds between its two
@@ -66,7 +66,7 @@ class Finding(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What of the past a rule about movement has to see."""
+    """The past that a rule about movement needs."""
 
     span_s: float = limits.ADMIN_WINDOW_S
     samples_min: int = 3
@@ -128,7 +128,7 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
 
 
 class Thing(NamedTuple):
-    """What findings are about."""
+    """The subject of a finding."""
 
     name: str
     path: tuple[str, ...]
@@ -228,7 +228,7 @@ def _of_channel(
 
 
 def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
-    """What the sums do not show."""
+    """Findings that the sums hide."""
     path, name = ("topics", channel.topic, channel.name), f"channel {channel.topic}/{channel.name}"
     unread = [one for one in channel.partitions if one.depth and not one.clients]
     if unread and channel.clients and not channel.paused:
@@ -251,7 +251,7 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
 
 
 def _of_cluster(cluster: Replication) -> Iterator[Finding]:
-    """For a topic one of each kind, whatever its number of partitions."""
+    """One of each kind for a topic, whatever its number of partitions."""
     by_topic: dict[tuple[str, bool], list[Copies]] = {}
     for one in cluster.partitions:
         if one.offline or one.under_replicated:
@@ -282,7 +282,7 @@ def _seen(recent: Sequence[Sample], window: Window) -> list[Measures]:
 
 
 def _idle(recent: Sequence[Sample], window: Window) -> bool:
-    """It held something through the whole window, and nothing left."""
+    """It held messages through the whole window, and none left."""
     seen = _seen(recent, window)
     return bool(seen) and all(
         values.out_rate == 0 and values.depth + values.in_flight > 0 for values in seen
@@ -290,7 +290,7 @@ def _idle(recent: Sequence[Sample], window: Window) -> bool:
 
 
 def _grown(recent: Sequence[Sample], window: Window) -> float:
-    """By how much the depth has grown, when it never fell in three parts of the window."""
+    """The growth of the depth, when it never fell in three parts of the window."""
     seen = [values.depth for values in _seen(recent, window)]
     if len(seen) < window.samples_min:
         return 0.0

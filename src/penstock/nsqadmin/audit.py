@@ -1,4 +1,4 @@
-"""What is done is written down before it is done, and another service is notified afterwards.
+"""Actions are written down before they run, and another service is notified afterwards.
 
 An action that can't be written down is refused. The log is the store's (`store.py`). An entry
 begins with the result "begun", which what came of the action replaces; it stays when nsqadmin is
@@ -38,7 +38,7 @@ class NotDone(StoreFailed):
 
 
 class Entry:
-    """Of what is being done: how it ends; "" when all is well, else a warning."""
+    """The outcome of a running action: "" for success, otherwise a warning."""
 
     result = ""
 
@@ -52,8 +52,8 @@ class Audit:
         self, caller: Caller, actions: Sequence[str], about: About, run: Run, detail: str = "",
         origin: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """Do it, and return its warning. NotDone; or what `run` raises, written down. The other
-        service is notified where the `origin` of the request is given."""
+        """Run the action, and return its warning. Raises NotDone; or the error of `run`, written
+        down. Notifies the other service if the `origin` of the request is given."""
         with self.entry(caller, actions, about, detail) as entry:
             done = run()
             entry.result = (await done if inspect.isawaitable(done) else done) or ""
@@ -66,7 +66,7 @@ class Audit:
     def entry(
         self, caller: Caller, actions: Sequence[str], about: About, detail: str = ""
     ) -> Iterator[Entry]:
-        """Around what is done: one line for each action, which then has its result. NotDone."""
+        """Around an action: one line for each, which then gets its result. Raises NotDone."""
         pairs = [(action, "/".join(one for one in _of(action, about).values() if one))
                  for action in actions]  # fmt: skip
         try:
@@ -87,7 +87,7 @@ class Audit:
                 log.error("the audit log has %s as begun only (%s): %s", lines, entry.result, error)
 
     def note(self, caller: Caller, action: str, result: str, target: str = "") -> None:
-        """What is done, or was tried in vain, whether it can be written down or not."""
+        """Record an action, done or failed, whether the record can be written or not."""
         try:
             with self.entry(caller, (action,), {"target": target}) as entry:
                 entry.result = result
@@ -97,7 +97,7 @@ class Audit:
             )
 
     def done(self, caller: Caller, action: str) -> None:
-        """What is about nothing but the caller. StoreFailed."""
+        """Record an action of the caller on its own account. Raises StoreFailed."""
         self._store.begin(caller.shown, caller.how, caller.remote, [(action, "")], result="ok")
 
 
@@ -108,7 +108,7 @@ def _of(action: str, about: About) -> dict[str, str]:
 
 
 class Notifier:
-    """`endpoint` "" is nobody."""
+    """`endpoint` "": no service."""
 
     def __init__(self, fetcher: Fetcher, endpoint: str) -> None:
         self._fetcher = fetcher
@@ -117,8 +117,8 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def notify(self, action: str, about: About, origin: Mapping[str, str]) -> None:
-        """`about` names topic, channel and node where the action has them, `origin` the request.
-        `user` is who did it; the user that it was done to is the `account`."""
+        """`about` names topic, channel and node if the action has them, `origin` the request.
+        `user` acts; the `account` is the user that was changed."""
         if not self._endpoint:
             return
         if len(self._queue) >= limits.ADMIN_NOTIFICATIONS_MAX:
@@ -143,7 +143,7 @@ class Notifier:
                               public(self._endpoint), error.reason)  # fmt: skip
 
     async def close(self) -> None:
-        """What is queued gets the time of one request."""
+        """Queued notifications get the time of one request."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=limits.FETCH_REQUEST_NS / limits.SECOND)
             self._task.cancel()

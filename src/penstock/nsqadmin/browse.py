@@ -1,6 +1,6 @@
-"""A topic's stored messages over all nodes that have it and all partitions: a page of them from any
-position, onward or back, merged by time; and searches, which go on until a page is full or they
-have looked at enough.
+"""A topic's stored messages over all its nodes and partitions: a page of them from any position,
+onward or back, merged by time; and searches, which continue until a page is full or they have read
+enough.
 
 A page is a window of each log, [first, following). The next page begins where the window ends and
 the one before ends where it begins, so nothing is left out and nothing comes twice, however the
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """A message of a page, its body cut to what a line shows."""
+    """A message of a page, its body cut to the length of a line."""
 
     address: str  # of its log
     message: Message
@@ -50,7 +50,7 @@ class OffsetSpan(NamedTuple):
 
 @dataclass
 class Search:
-    """One look into the logs: for how many, for which, and how far it has come."""
+    """One search in the logs: its criteria, its limit and its progress."""
 
     criteria: Criteria = EVERYTHING
     count: int = limits.ADMIN_MESSAGES_SHOWN
@@ -76,7 +76,7 @@ class Page:
 
 
 class _Part(NamedTuple):
-    """One log's part of a page: in the order it was met, and where looking has ended."""
+    """One log's part of a page: in the order of reading, with its end."""
 
     lines: list[Line]
     reached: int
@@ -168,8 +168,8 @@ class TopicLogs:
     async def _parts(
         self, offsets: Mapping[str, int], search: Search, is_back: bool
     ) -> tuple[dict[str, _Part], tuple[str, ...]]:
-        """Each node is asked once where its logs end; one that does not answer is not asked for
-        each of its partitions."""
+        """Each node is asked once for the ends of its logs; a silent one is not asked for each of
+        its partitions."""
         parts: dict[str, _Part] = {}
         extents: dict[str, dict[int, Extent]] = {}
         errors: dict[str, str] = {}
@@ -191,8 +191,8 @@ class TopicLogs:
     async def _look(
         self, log: Log, extent: Extent, start: int, search: Search, is_back: bool
     ) -> _Part:
-        """Window by window, on or back, until there are enough; each log has its share of what is
-        searched."""
+        """Window by window, onward or back, until there are enough; each log has its share of the
+        search."""
         position = min(max(start, extent.earliest), extent.end)
         end = extent.earliest if is_back else extent.end
         share = max(1, search.searched_max // max(1, len(self.by_address)))
@@ -213,7 +213,7 @@ class TopicLogs:
     async def _window(
         self, log: Log, extent: Extent, span: OffsetSpan, search: Search, is_back: bool
     ) -> list[Line]:
-        """In the order of looking."""
+        """In the order of reading."""
         found: list[Line] = []
         count, times_ns = 0, (0, 0)  # of the oldest and the newest
         async for some in log.walk(extent, *span):
@@ -226,7 +226,7 @@ class TopicLogs:
 
 
 async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
-    """The answers; raises what one says when there is none."""
+    """The answers; raises the error of one when there is none."""
     found, failed = await gathered(asked)
     for error in failed.values() if not found else ():
         raise error

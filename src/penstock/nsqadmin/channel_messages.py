@@ -1,5 +1,5 @@
-"""What is inside a channel on each node, and working on it by hand: one message finished, requeued
-or sent back from the dead letters, and the channel's position in the log set anew.
+"""The messages of a channel on each node, and commands on them: one message finished, requeued or
+sent back from the dead letters, and the channel's position in the log changed.
 
 The nodes do it (docs/http.md, "What is inside a channel"); here they are asked, and positions
 that people type become those that they know.
@@ -30,7 +30,7 @@ POSITIONS = {
 
 
 class SeekInvalid(PenstockError):
-    """What somebody has typed is no position of that kind."""
+    """The text is no position of that kind."""
 
 
 class HeldMessage(NamedTuple):
@@ -39,7 +39,7 @@ class HeldMessage(NamedTuple):
 
 
 class DeadLetterRef(NamedTuple):
-    """Where a dead letter is stored."""
+    """The address of a dead letter."""
 
     node: str
     topic: str
@@ -56,8 +56,8 @@ Listed = Asked[Sequence[Mapping[str, Any]]]  # messages of one state
 
 
 class Move(NamedTuple):
-    """What setting the channel's position does on one node. With several partitions that are moved
-    it is no single offset."""
+    """The effect of a new position on one node. With several partitions there is no single
+    offset."""
 
     node: str
     offset: int | None
@@ -68,7 +68,7 @@ class Move(NamedTuple):
 
 
 def position_of(kind: str, text: str) -> str:
-    """As `/channel/setoffset` takes it. Raises SeekInvalid."""
+    """In the form of `/channel/setoffset`. Raises SeekInvalid."""
     text = text.strip()
     if kind in ("earliest", "latest"):
         return kind
@@ -95,7 +95,7 @@ class ChannelMessages:
     def __init__(
         self, upstream: Upstream, topic: str, channel: str, hidden: Sequence[str] = ()
     ) -> None:
-        """`hidden`: the names of fields whose values are masked in bodies."""
+        """`hidden`: names of fields whose values are masked in bodies."""
         self._upstream = upstream
         self._names = {"topic": topic, "channel": channel}
         self._hidden = hidden
@@ -105,7 +105,7 @@ class ChannelMessages:
     async def messages(
         self, nodes: Iterable[str], state: str, most: int = limits.ADMIN_LISTED
     ) -> Listed:
-        """Also when no node can tell."""
+        """Also when no node answers."""
         query = self._names | {"state": state, "limit": str(most)}
 
         async def ask(node: str) -> Any:
@@ -117,7 +117,7 @@ class ChannelMessages:
             return Asked({}, error.failed)
 
     async def bodies(self, listed: Listed) -> Mapping[DeadLetterRef, str]:
-        """Those of the dead letters listed, each in a line. None is read twice."""
+        """The bodies of the listed dead letters, each in a line. None is read twice."""
         wanted = {
             dead_letter(node, one)
             for node, found in listed.answers.items() for one in found
@@ -155,7 +155,7 @@ class ChannelMessages:
         return (await self._upstream.ask(NSQD, nodes, ask)).warning
 
     async def _each(self, held: Iterable[HeldMessage], path: str, query: dict[str, str]) -> str:
-        """Returns a warning about those that it could not be done to; raises when that is all."""
+        """Returns a warning about failures; raises when all fail."""
         missed: list[str] = []
         held = list(held)
         for one in held:
@@ -171,8 +171,8 @@ class ChannelMessages:
     async def preview(
         self, nodes: Iterable[str], position: str, partition: int | None = None
     ) -> tuple[list[Move], list[str]]:
-        """What moving there would do on each node, and what those say that can't tell. Without a
-        partition it is in all of them."""
+        """The effect of such a move on each node, and the errors of nodes that cannot tell. Without
+        a partition, in all of them."""
         moves: list[Move] = []
         errors: list[str] = []
         for node in nodes:
@@ -183,7 +183,7 @@ class ChannelMessages:
         return moves, errors
 
     async def seek(self, move: Move) -> None:
-        """To the very offsets of the preview."""
+        """Seek to the very offsets of the preview."""
         if not move.offsets:
             await self._seek(move.node, f"offset:{move.offset}", None, dry_run=False)
         for partition, offset in move.offsets:

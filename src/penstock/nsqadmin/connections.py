@@ -1,4 +1,4 @@
-"""Every client connection of every nsqd, asked for only while somebody looks.
+"""Every client connection of every nsqd, polled only while a page shows them.
 
 `Connections` rides on the watch: with each of its looks it asks the nodes that answer, if there is
 a listener and the last answer was cheap enough, and gives everybody the same rows. A row is a value
@@ -60,7 +60,7 @@ class Connections:
         return end
 
     def _stop(self) -> None:
-        """Nobody looks any more: ask no more, and keep nothing."""
+        """No page shows them any more: stop polling, and keep nothing."""
         if self._end_watch is not None:
             self._end_watch()
             self._end_watch = None
@@ -126,12 +126,13 @@ class _Node:
     took_s: float
 
     def grow_old(self) -> None:
-        """Its node is silent: what it said last stays, and is marked."""
+        """Its node is silent: the last answer stays, marked as stale."""
         self.rows = {key: row | {"stale": True, "rate": 0.0} for key, row in self.rows.items()}
 
 
 def from_stats(document: Mapping[str, Any]) -> list[Row]:
-    """The consumers and producers of an official `/stats` as `/connections` would tell of them."""
+    """Consumers and producers from the `/stats` of an official nsqd, in the form of
+    `/connections`."""
     found: dict[str, Row] = {}
     for topic in document.get("topics") or ():
         for channel in topic.get("channels") or ():
@@ -152,7 +153,7 @@ def _of_stats(row: Row) -> str:
 def make_rows(
     node: str, found: Iterable[Row], before: Mapping[str, Row], span_s: float
 ) -> dict[str, Row]:
-    """By key. `before` was so long ago; a connection that is new has no rate yet."""
+    """By key. `before` is this old; a new connection has no rate yet."""
     rows = {}
     for one in found:
         key = f"{node} {one.get('serial', '')}"
@@ -198,7 +199,7 @@ def _kind(reads: bool, writes: bool) -> str:
 
 
 def _client(one: Row) -> str:
-    """What it calls itself: its host, and its id where that says more."""
+    """Its name: the host, and the id if that adds something."""
     host, name = str(one.get("hostname") or ""), str(one.get("client_id") or "")
     if not host or not name or host == name or host.split(".")[0] == name:
         return host or name
@@ -206,7 +207,7 @@ def _client(one: Row) -> str:
 
 
 def transport(one: Row) -> str:
-    """What its connection was made of beside TCP, and how it is held back."""
+    """The options of a connection beside TCP, and its throttling."""
     found = []
     if one.get("tls"):
         found.append(f"{one.get('tls_version') or 'TLS'} {one.get('tls_cipher_suite', '')}".strip())

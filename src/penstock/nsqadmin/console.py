@@ -64,7 +64,7 @@ _MACROS = {  # what is written in a message id, as in Spark (`spark/functions.py
 
 @dataclass
 class Source:
-    """What a statement may read, under which names."""
+    """The tables and topics that a statement may read, by name."""
 
     nodes: Sequence[str]  # HTTP addresses of nsqds
     tables: Mapping[str, str]  # paths by name
@@ -77,7 +77,7 @@ class Source:
 
 
 class Query:
-    """`notes` say what the answer leaves out."""
+    """`notes` name the parts missing in the answer."""
 
     def __init__(self, source: Source, settings: Sequence[str] = ()) -> None:
         import duckdb
@@ -93,7 +93,7 @@ class Query:
             self._connection.execute(f"SET {setting}")
 
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
-        """What it answers, to be fetched `within`. QueryRefused."""
+        """The answer, fetched `within` this time. Raises QueryRefused."""
         _check(sql)
         with within():
             for name in sorted(self._names(sql)):
@@ -101,8 +101,8 @@ class Query:
             return self._connection.execute(sql)
 
     def _names(self, sql: str) -> set[str]:
-        """Of what it reads. To bind a statement takes its tables (USING does), so it is only
-        parsed; what DuckDB tells of no parse of, EXPLAIN, it has to bind."""
+        """The names that it reads. Binding a statement opens its tables (USING does), so it is only
+        parsed; statements that DuckDB cannot parse this way, such as EXPLAIN, it has to bind."""
         rows = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
         parsed = json.loads(rows[0][0])
         if parsed["error"]:
@@ -121,7 +121,7 @@ class Query:
         return found - own - {""}
 
     def _make_view(self, name: str) -> None:
-        """Of the table or the topic with this name; DuckDB's own views are left to it."""
+        """A view of the table or the topic with this name; DuckDB's own views are left alone."""
         source = self._source
         if name in source.tables:
             from penstock.pipelines.delta_reader import dataset_of
@@ -152,7 +152,7 @@ class Query:
     def _log_batches(
         self, node: str, name: str, read: set[tuple[str, int]]
     ) -> Iterator[pa.RecordBatch]:
-        """Of one that can't tell it is noted: what the others have is still an answer."""
+        """A failing node is noted: the others still give an answer."""
         try:
             yield from self._topic(node, name, read)
         except FetchFailed as error:
@@ -163,8 +163,8 @@ class Query:
             self.notes.append(f"without {node}: {why}")
 
     def _topic(self, node: str, name: str, read: set[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
-        """A node of a cluster tells what the others lead, too. `read`: identity and number of the
-        partitions that other nodes have told."""
+        """A node of a cluster names partitions of other leaders, too. `read`: identity and number
+        of the partitions that other nodes have named."""
         import pyarrow as pa
 
         from penstock.spark.decode import decode
@@ -205,7 +205,7 @@ class Query:
 
 
 def topics_of(source: Source) -> list[str]:
-    """Those that nodes have, as far as they tell."""
+    """The topics of the nodes that answer."""
     found: set[str] = set()
     for node in source.nodes:
         try:
@@ -219,7 +219,7 @@ def topics_of(source: Source) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """A join gives a name twice, which is one key in JSON: the second becomes name_2."""
+    """A join may repeat a name, which is one key in JSON: the second becomes name_2."""
     found: list[str] = []
     for name in names:
         numbered = (f"{name}_{number}" for number in itertools.count(2))
@@ -329,7 +329,7 @@ def _fetch(result: duckdb.DuckDBPyConnection, rows_max: int, reply: Reply) -> No
 
 
 def _shown(value: Any) -> Any:
-    """As JSON and people have it."""
+    """In the form of JSON and of the table."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
@@ -352,7 +352,7 @@ def _short(text: str) -> str:
 
 
 async def ask(question: Question) -> Reply:
-    """What it gives, or the reason why not as `error`."""
+    """The result, or the reason as `error`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "penstock.nsqadmin.console",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -28,7 +28,7 @@ _NONE: Any = object()
 
 
 class CriterionInvalid(PenstockError):
-    """What somebody has typed is no term."""
+    """The text is no search term."""
 
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or "is no term such as status=paid, total>100 or header.source=web"
@@ -101,7 +101,7 @@ EVERYTHING = Criteria()
 
 
 def read(contains: str, where: str = "") -> Criteria:
-    """What somebody has typed into both fields. Raises CriterionInvalid."""
+    """The text of both fields. Raises CriterionInvalid."""
     if len(contains) + len(where) > limits.ADMIN_CRITERIA_CHARS:
         raise CriterionInvalid(where[:50], f"is longer than {limits.ADMIN_CRITERIA_CHARS}")
     try:
@@ -130,7 +130,7 @@ def has_text(message: Message, text: str) -> bool:
 
 
 def _own(message: Message, name: str) -> Any:
-    """What the message itself has under that name; _NONE: it may be a field of its body."""
+    """The message's own value of that name; _NONE: it may be a field of its body."""
     if name.startswith(("header.", "header:")):
         return message.headers.get(name[7:], _MISSING)
     if name == "key":

@@ -89,7 +89,7 @@ class OfficialPaths:
     def _instead(
         self, right: str, methods: tuple[str, ...], inner: str, scope: Scope
     ) -> Response | None:
-        """What is answered without asking the application."""
+        """An answer without the application."""
         method = scope["method"]
         allowed = {"Allow": ", ".join(sorted((*methods, "OPTIONS")))}
         if right != inner:
@@ -167,8 +167,8 @@ class Daemon:
 
 
 class Server(uvicorn.Server):
-    """Signals are the daemon's business: uvicorn would send them once more when it has stopped,
-    and the second one ends the process at once."""
+    """The daemon handles signals: uvicorn would raise them again after its stop, and the second one
+    ends the process at once."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -201,7 +201,7 @@ def make_app(deps: Deps) -> FastAPI:
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
-    """No such path, or no such method on it."""
+    """There is no such path, or no such method for it."""
     if not isinstance(error, HTTPException):
         raise error
     code = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}.get(error.status_code, str(error.detail))

@@ -1,5 +1,5 @@
-"""All topics and channels of an installation as one document: what there is, what is paused, and
-what was chosen for each. Taken out of one installation, it makes the same in another.
+"""All topics and channels of an installation as one document: their existence, pauses, and
+settings. Exported from one installation, it creates the same in another.
 
     {"version": 1, "topics": [{"name": "orders", "paused": false, "settings": {"max_depth": "5000"},
                                "channels": [{"name": "mail", "settings": {}}]}]}
@@ -70,7 +70,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DefinitionsInvalid(PenstockError):
-    """Says what, and where."""
+    """Names the fault and its position."""
 
 
 class NotComplete(PenstockError):
@@ -88,7 +88,7 @@ class Summary(NamedTuple):
 
 
 async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
-    """Of what is there now. NotComplete while a node does not answer."""
+    """The present definitions. Raises NotComplete while a node does not answer."""
     for node in snapshot.nodes.values():
         if not node.can_be_asked:
             why = node.error or "it has not answered for a while"
@@ -125,7 +125,7 @@ async def _fill(
     upstream: Upstream, one: Defined, found: TopicState | ChannelState, about: dict[str, str],
     above: Sequence[str],
 ) -> None:  # fmt: skip
-    """What was chosen for it, on all its nodes or on some."""
+    """Its own settings, on all its nodes or on some."""
     nodes = found.nodes or list(above)
     one.nodes = sorted(nodes) if len(nodes) < len(above) else []
     one.paused = found.paused and not found.is_paused_partly
@@ -205,7 +205,7 @@ def summary(found: Definitions, snapshot: Snapshot) -> Summary:
 
 
 class Change(NamedTuple):
-    """What `put` would change, and where."""
+    """A change that `put` would make, and its nodes."""
 
     kind: str  # "create", "set" or "pause"
     topic: str
@@ -272,8 +272,8 @@ async def _changes(
 
 
 async def put(upstream: Upstream, nodes: Sequence[str], found: Definitions) -> str:
-    """On these nodes. Returns a warning. SettingRefused and UpstreamFailed say how far it
-    came: what stands before in the document is done."""
+    """Apply to these nodes. Returns a warning. SettingRefused and UpstreamFailed name the progress:
+    earlier entries of the document are applied."""
     warnings = []
     for topic in found.topics:
         about, at = {"topic": topic.name}, topic.among(nodes)
@@ -314,7 +314,7 @@ async def _put(
 async def _shape(
     upstream: Upstream, node: str, about: dict[str, str], wanted: Mapping[str, str]
 ) -> None:
-    """Make a topic as it is to be, or bring it there; what can't be is refused by nsqd."""
+    """Create a topic in its shape, or change it to that; nsqd refuses an impossible change."""
     if not any(name in wanted for name in _names_of(SHAPE)):
         return
     count = int(wanted.get("partitions", 1))

@@ -1,6 +1,5 @@
-"""What every part of nsqadmin is given, made once at the start: the daemons and what is known of
-them, the charts, who may log in, what was done, and whom to tell.
-"""
+"""The dependencies of every part of nsqadmin, created once at the start: the daemons and their
+state, the charts, logins, the audit log, and notifications."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _READ_BYTES = 1 << 16
 
 
 class DiagnosticsBusy(PenstockError):
-    """One bundle is being gathered; another would only ask the same daemons the same things."""
+    """A bundle is being gathered; another would only repeat its requests."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ def add_facts(spool: Spool, deps: Deps) -> None:
 
 
 def _stores(deps: Deps) -> dict[str, Any]:
-    """How large they are, not what is in them."""
+    """Their sizes, without their contents."""
     sizes = {}
     for path in sorted((*deps.data_path.glob("admin.db*"), *deps.data_path.glob("history.db*"))):
         try:

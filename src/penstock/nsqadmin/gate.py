@@ -1,4 +1,4 @@
-"""The gate that every request passes: it finds the caller, and refuses what the caller may not do.
+"""The gate for every request: it identifies the caller, and refuses forbidden requests.
 
 The rules are `access.py`'s; here they meet a request. `remote` is the address that a connection
 comes from; behind a proxy that -trusted-proxy-cidr names, the client is the last address in
@@ -31,11 +31,11 @@ _TRIED_MAX = 10_000  # names and addresses with failed log-ins that are remember
 
 
 class Forbidden(PenstockError):
-    """The caller may not do this; its text says why in words for people."""
+    """The caller may not do this; the text explains it."""
 
 
 class LoginWanted(Forbidden):
-    """Nobody is logged in, and somebody has to be."""
+    """The request needs a login."""
 
 
 class LoginRefused(PenstockError):
@@ -97,7 +97,8 @@ class Gate:
     def _known_as(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str
     ) -> Caller:
-        """Without the role. A token that is not known is nobody's, whatever else a request has."""
+        """Identify without the role. An unknown token identifies nobody, whatever else a request
+        has."""
         client, none = self.client_of(headers, remote), Role.NONE
         if token := _token_in(headers):
             held = self._store.token(token)
@@ -114,7 +115,7 @@ class Gate:
         return Caller("", none, "anonymous" if is_own else "foreign", client)
 
     def _role(self, one: Caller) -> Role:
-        """What somebody who is known in this way may do now."""
+        """The present role of a caller identified this way."""
         rules = self.rules()
         if one.claimed is not None:
             return rules.of_claimed(one.how, one.claimed, self._known(one.claimed))
@@ -124,12 +125,12 @@ class Gate:
         return rules.limit(next((each.role for each in of if each.name == one.name), Role.NONE))
 
     def client_of(self, headers: Mapping[str, str], remote: str) -> str:
-        """Who has sent a request through the proxies that the flag names."""
+        """The sender of a request behind the proxies that the flag names."""
         return self.counted(headers, remote) or remote
 
     def counted(self, headers: Mapping[str, str], remote: str) -> str:
-        """The address that wrong passwords are counted of; "" when nobody says which it is: that
-        of a proxy which the flag names is everybody's."""
+        """The address that wrong passwords count against; "" when it is unknown: all users share
+        that of a named proxy."""
         is_proxy = self._is_trust_given and access.within(remote, self._trusted)
         return self._passed_on(headers) if is_proxy else remote
 
@@ -159,7 +160,7 @@ class Gate:
         return self._store.session(token, self.lifetime_s) if token else None
 
     def renew(self, cookies: Mapping[str, str]) -> bool:
-        """A person does something: their session goes on. False without one, and for one by a
+        """Activity of a person extends the session. False without a session, and for one by a
         provider, whose end is fixed."""
         session = self.session(cookies)
         if session is None or session.claimed is not None:
@@ -168,7 +169,7 @@ class Gate:
         return True
 
     def held(self, caller: Caller) -> Role:
-        """What the caller of a page that was opened some time ago may do now."""
+        """The present permissions of the caller of a page that was opened earlier."""
         if caller.session and not self._store.has_session(caller.session, self.lifetime_s):
             return Role.NONE
         if caller.how == "header" and not self._is_trust_given and self.rules().login_wanted:
@@ -227,8 +228,7 @@ class Gate:
         return self._store.begin_session(name)
 
     async def prove(self, name: str, password: str, remote: str) -> None:
-        """Raises LoginRefused when that is not the password of this user, and when somebody has
-        tried too often."""
+        """Raises LoginRefused for a wrong password, and after too many attempts."""
         keys = {f"name {name}": limits.ADMIN_LOGIN_TRIES_OF_NAME}
         if remote:
             keys[f"address {remote}"] = limits.ADMIN_LOGIN_TRIES
@@ -248,7 +248,7 @@ class Gate:
         return self._store.begin_session(claimed.name, claimed)
 
     def is_new_refusal(self, caller: Caller, action: str) -> bool:
-        """Whether to write it down: not again and again, and of nobody who is not known at all."""
+        """Should it be recorded? Not repeatedly, and never for an unknown caller."""
         if caller.role == Role.NONE and not caller.name:
             return False
         now_s, key = self._clock_s(), (caller.shown, caller.remote, action)
@@ -272,7 +272,7 @@ class Tries:
         self._failed: dict[str, tuple[int, float]] = {}
 
     def check(self, keys: Mapping[str, int]) -> None:
-        """By key: how many tries it has."""
+        """Checks by key, with the number of its attempts."""
         wait_s = max(self._wait_s(key, most) for key, most in keys.items())
         if wait_s > 0:
             raise LoginRefused(max(wait_s, 1.0))
@@ -297,7 +297,7 @@ class Tries:
 
 
 def _token_in(headers: Mapping[str, str]) -> str:
-    """Of a program; "" when there is none of ours."""
+    """The token of a program; "" when it is none of ours."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token.startswith(TOKEN_PREFIX) else ""

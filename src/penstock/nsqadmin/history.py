@@ -113,8 +113,8 @@ class History:
             self._sums[name] = (sums, count + 1)
 
     def flush(self) -> None:
-        """Write the minute so far, and forget what is too old. A minute that can't be written, as
-        when the disk is full, is lost; the next one is tried again."""
+        """Write the minute so far, and forget old ones. A minute that cannot be written, as on a
+        full disk, is lost; the next one is tried again."""
         if not self._sums:
             return
         try:
@@ -128,7 +128,7 @@ class History:
             self.troubles.clear()
 
     def _start_over(self) -> None:
-        """Nothing counts as written that is not."""
+        """Nothing counts as written any more."""
         self._written.clear()
         try:
             if self._db.in_transaction:
@@ -210,7 +210,7 @@ class History:
 def _filled(
     low: int, high: int, found: Mapping[int, Measures], alive: set[int], last: Measures | None
 ) -> Iterator[Sample]:
-    """Carry an unchanged sample on through the minutes in which somebody looked."""
+    """Repeat an unchanged sample through the observed minutes."""
     begun = last is not None
     for minute in range(low, high + 1):
         last = found.get(minute, last)
@@ -221,7 +221,7 @@ def _filled(
 
 
 def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Measures]]:
-    """What nobody who answers tells of is silence, whatever was told before."""
+    """Missing in every answer means silence, whatever earlier answers held."""
     totals = [0.0] * len(FIELDS)
     silent = {at for at, one in snapshot.nodes.items() if not one.can_be_asked}
 
@@ -245,7 +245,7 @@ def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Measures]]:
 
 
 def series_of_node(address: str) -> str:
-    """No topic has such a name."""
+    """A name that no topic can have."""
     return f"@{address}"
 
 
@@ -258,7 +258,7 @@ def _values(of: TopicState | ChannelState, waits: int) -> Measures:
 
 
 class Recent:
-    """Every look of the last minutes, in memory that is bounded.
+    """Every reading of the last minutes, in bounded memory.
 
     A sample is stored when it differs from the one before; a reader goes on with the last. So an
     installation with thousands of idle topics costs nothing, and one where everything moves at once
@@ -279,7 +279,7 @@ class Recent:
         self.sample_count = 0
 
     def take(self, time_s: float, series: Mapping[str, Measures]) -> None:
-        """A series that is not there any more is forgotten."""
+        """A series that is gone is forgotten."""
         number = self._first + len(self._times)
         self._times.append(time_s)
         for name, values in series.items():
@@ -312,7 +312,7 @@ class Recent:
         return list(self._expanded(kept, at, number))
 
     def _expanded(self, kept: array[float], at: int, number: int) -> Iterator[Sample]:
-        """From this position and this look on."""
+        """From this position and this reading on."""
         stride, end = self._stride, len(kept)
         for time_s in itertools.islice(self._times, number - self._first, None):
             while at + stride < end and kept[at + stride] <= number:

@@ -1,5 +1,5 @@
-"""One message's life as a drawing and in words: a lane for the topic and for each channel, events
-as points, what lies between them as bars, and one sentence.
+"""A message's timeline as a drawing and in words: a lane for the topic and for each channel, events
+as points, the time between them as bars, and one sentence.
 
 The axis is linear but for long silences. A silence that would press everything else into a corner
 is cut out: it has a fixed width and says how long it is. No I/O, no clock.
@@ -122,7 +122,7 @@ def _bars(events: Sequence[Event], axis: _Axis) -> Iterable[Bar]:
 
 
 def summary(events: Iterable[Event]) -> str:
-    """What happened, in a sentence: what the events say and no more."""
+    """The events in a sentence, without guesses."""
     ordered = list(events)
     first = next((one for one in ordered if one.kind is Kind.PUBLISHED), None)
     if first is not None:

@@ -30,7 +30,7 @@ _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
 
 
 class PositionInvalid(PenstockError):
-    """What somebody has typed is no position in a log."""
+    """The text is no position in a log."""
 
     def __init__(self, text: str, rule: str = "") -> None:
         rule = rule or (
@@ -63,7 +63,7 @@ class SearchHit(NamedTuple):
 
 
 def named_message(text: str) -> tuple[str, str] | None:
-    """What `/message/get` takes, where a position names one message: its id, or a trace."""
+    """The argument of `/message/get`, where a position names one message: its id, or a trace id."""
     if _HEX_ID.fullmatch(text):
         return "id", text.lower()
     if text.startswith("trace:") and (trace_id := read_trace_id(text[6:])):
@@ -85,8 +85,8 @@ class Message:
 
 
 class LogAddress(NamedTuple):
-    """Where a log is. As text it is the node, with `#3` behind it for partition 3: the first one is
-    the only one of most topics."""
+    """The address of a log. As text it is the node, with `#3` behind it for partition 3: most
+    topics have only the first one."""
 
     node: str
     partition: int = FIRST
@@ -118,7 +118,7 @@ class Log:
         return self.of(await self.extents())
 
     def of(self, extents: Mapping[int, Extent]) -> Extent:
-        """Its own. Raises BrokerRefused where it is not there any more."""
+        """Its own span. Raises BrokerRefused when it is gone."""
         if self.partition not in extents:
             raise BrokerRefused(self.node, 404, "PARTITION_NOT_FOUND", {})
         return extents[self.partition]
@@ -151,7 +151,7 @@ class Log:
     async def walk(
         self, extent: Extent, from_offset: int, to_offset: int
     ) -> AsyncIterator[list[Message]]:
-        """All messages in [from_offset, to_offset), masked, some at a time."""
+        """All messages in [from_offset, to_offset), masked, in batches."""
         position, stop = max(from_offset, extent.earliest), min(extent.end, to_offset)
         while position < stop:
             data, following = await self._fetch(extent, position, stop)
@@ -174,7 +174,7 @@ class Log:
         return None
 
     async def raw_body(self, offset: int) -> bytes | None:
-        """As it is stored, nothing masked: for nobody's eyes, but to be published again."""
+        """The stored body, unmasked: not to be shown, but to be published again."""
         extent = await self.extent()
         if not extent.earliest <= offset < extent.end:
             return None
@@ -205,7 +205,7 @@ def decoded(data: bytes) -> Iterable[Message]:
 
 
 def _sections(data: bytes) -> dict[int, dict[int, Any]]:
-    """What is beside the body, by offset."""
+    """The sections beside the body, by offset."""
     found: dict[int, dict[int, Any]] = {}
     position = 0
     while position < len(data):
@@ -229,7 +229,7 @@ def _headers(text: bytes) -> Mapping[str, Any]:
 
 
 def masked(message: Message, fields: Iterable[str]) -> Message:
-    """Without the values of these headers, and of these fields of a JSON body, however deep."""
+    """Without the values of these headers, and of these fields of a JSON body, at any depth."""
     hidden = frozenset(fields)
     if not hidden:
         return message
@@ -248,8 +248,8 @@ def _masked_body(body: bytes, hidden: frozenset[str]) -> bytes:
 
 
 class _Masked:
-    """Reads a document, and puts MASK for the values of hidden fields while it does: also of those
-    that stand in it twice, of which only the last would be left, and of JSON inside a string."""
+    """Reads a document, and replaces values of hidden fields by MASK: also of fields that occur
+    twice, of which only the last would be left, and of JSON inside a string."""
 
     def __init__(self, hidden: frozenset[str]) -> None:
         self._hidden = hidden

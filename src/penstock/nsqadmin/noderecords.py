@@ -1,4 +1,4 @@
-"""Nodes that were seen, and what each held when it last answered, until an operator forgets them.
+"""The nodes seen so far, each with the contents of its last answer, until an operator forgets them.
 
 An nsqlookupd drops a node that dies, and what it held would be on no list: its messages are on its
 disk, and it brings them and its topics back when it starts again. So nothing that was said is
@@ -37,7 +37,7 @@ class NodeRecords:
         self._silent: dict[str, bool] = {}  # of the nodes that are in the store
 
     def nodes(self) -> list[NodeState]:
-        """As they were when each last answered."""
+        """In the state of their last answers."""
         found = []
         for address, seen_s, kept in self._store.nodes():
             document = msgspec.json.decode(kept)
@@ -86,7 +86,7 @@ def _row(row: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 class Left(NamedTuple):
-    """What a node that does not answer had of a topic or channel."""
+    """A silent node's share of a topic or channel."""
 
     node: NodeState
     messages: int
@@ -98,8 +98,7 @@ class Left(NamedTuple):
 
 
 def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
-    """By node, for those that do not answer. A cluster deletes what its nodes have once they are
-    back."""
+    """By node, for silent ones. A cluster deletes the data of its nodes once they are back."""
     return [
         Left(node, _held(row))
         for node in snapshot.nodes.values()
@@ -110,13 +109,13 @@ def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
 
 
 def _held(row: Mapping[str, Any]) -> int:
-    """What waits there, wherever it waits."""
+    """All its waiting messages."""
     rows = [row, *(row.get("channels") or ())]
     return sum(int(one.get(key) or 0) for one in rows for key in _HELD)
 
 
 def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:
-    """What a deletion does not reach; "" when it reaches all."""
+    """The data that a deletion does not reach; "" when it reaches all."""
     left = left_on(snapshot, topic, channel)
     if not left:
         return ""
@@ -125,7 +124,7 @@ def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:
 
 
 class Holding(NamedTuple):
-    """What a node held when it last answered."""
+    """The contents of a node's last answer."""
 
     messages: int
     topics: int

@@ -43,11 +43,11 @@ _OPTIONAL = ("end_session_endpoint", "userinfo_endpoint")
 
 
 class OidcFailed(PenstockError):
-    """A log-in by the provider came to nothing; the text says why, and holds no secret."""
+    """A login by the provider failed; the text has the reason, and no secret."""
 
 
 class Provider(StarletteOAuth2App):  # type: ignore[misc]
-    """What it says of itself, and its keys, are asked for again after a while."""
+    """The provider's description and keys are fetched again after a while."""
 
     def __init__(self, issuer: str, **options: Any) -> None:
         super().__init__(None, client_auth_methods=[("client_secret_basic", _basic)], **options)
@@ -62,7 +62,7 @@ class Provider(StarletteOAuth2App):  # type: ignore[misc]
         return self.server_metadata
 
     async def fetch_jwk_set(self, force: bool = False) -> dict[str, Any]:
-        """`force`: a token is signed by a key that is not among them."""
+        """`force`: a token is signed by a key that is missing."""
         metadata = await self.load_server_metadata()
         age_s = time.monotonic() - self._keys_s
         if force and age_s < limits.ADMIN_OIDC_KEYS_S:
@@ -88,7 +88,7 @@ def _basic(client: Any, *request: Any) -> Any:
 
 
 def read_provider(issuer: str, document: Any) -> dict[str, Any]:
-    """What of the provider's document counts."""
+    """The used part of the provider's document."""
     if not isinstance(document, dict) or document.get("issuer") != issuer:
         claimed = document.get("issuer") if isinstance(document, dict) else None
         raise OidcFailed(f"the provider calls itself {claimed!r}, not {issuer!r}")
@@ -100,7 +100,8 @@ def read_provider(issuer: str, document: Any) -> dict[str, Any]:
 
 
 def read_begun(cookie: str, state: str) -> dict[str, Any]:
-    """What this browser has begun. It is the browser's own: whoever changes it harms himself."""
+    """The login that this browser has begun. The cookie belongs to the browser: changing it harms
+    only its user."""
     try:
         begun = json.loads(base64.urlsafe_b64decode(cookie))
         own_state, until_s = str(begun["state"]), float(begun["until_s"])
@@ -125,8 +126,8 @@ def _code_in(query: Mapping[str, str], issuer: str) -> str:
 
 
 def who(claims: Mapping[str, Any], groups_claim: str) -> Claimed:
-    """Known by an email address that the provider has verified, else by its own id of the user:
-    what users may choose by themselves gives nobody a role."""
+    """Known by an email address that the provider has verified, otherwise by its own id of the
+    user: names that users choose give no role."""
     subject = str(claims["sub"])
     email = claims.get("email")
     verified = isinstance(email, str) and claims.get("email_verified") is True
@@ -152,7 +153,7 @@ def groups_in(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _failing() -> Iterator[None]:
-    """What authlib raises as OidcFailed."""
+    """Turns errors of authlib into OidcFailed."""
     try:
         yield
     except HTTPError as error:
@@ -187,7 +188,7 @@ class OidcLogin:
         return urlsplit(self._provider.issuer).netloc
 
     async def begin(self, target: str) -> tuple[str, str]:
-        """Where the browser has to go, and the cookie that it has to bring back. OidcFailed."""
+        """The URL for the browser, and the cookie that it has to bring back. OidcFailed."""
         with _failing():
             begun = await self._provider.create_authorization_url(self._redirect_url)
         way = str(begun.pop("url"))
@@ -195,7 +196,7 @@ class OidcLogin:
         return way, base64.urlsafe_b64encode(json.dumps(begun).encode()).decode()
 
     async def finish(self, query: Mapping[str, str], cookie: str) -> tuple[Claimed, str]:
-        """Who has logged in, and where to go on. OidcFailed."""
+        """The user, and the page to continue with. OidcFailed."""
         begun = read_begun(cookie, query.get("state", ""))
         code = _code_in(query, self._provider.issuer)
         with _failing():
@@ -206,7 +207,7 @@ class OidcLogin:
             return who(claims, self._groups_claim), str(begun["target"])
 
     async def _claims(self, token: dict[str, Any], nonce: str) -> dict[str, Any]:
-        """Some providers tell of groups and the email address only when they are asked again."""
+        """Some providers give groups and the email address only on a further request."""
         must_be = {"iss": self._provider.issuer, "aud": self._provider.client_id, "nonce": nonce}
         rules = {name: {"essential": True, "value": value} for name, value in must_be.items()}
         rules |= {name: {"essential": True} for name in ("sub", "exp", "iat")}
@@ -225,7 +226,7 @@ class OidcLogin:
         return {**more, **claims}
 
     def way_out(self, base: str) -> str:
-        """Where the provider's session ends, "" when nobody knows."""
+        """The logout URL of the provider, "" when unknown."""
         way = self._provider.server_metadata.get("end_session_endpoint")
         if not way:
             return ""

@@ -1,6 +1,5 @@
-"""What a cluster says of its replicas (`/cluster` of any of its nodes): who leads a partition, who
-is in sync, and what is not as it should be.
-"""
+"""A cluster's report about its replicas (`/cluster` of any of its nodes): the leader of each
+partition, the in-sync set, and faults."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -46,7 +45,7 @@ class Replication(NamedTuple):
         return [one for one in self.partitions if one.topic == topic]
 
     def of_node(self, address: str) -> list[Copies]:
-        """Those that it leads or follows."""
+        """The partitions that a node leads or follows."""
         numbers = {node for node, at in self.addresses.items() if at == address}
         return [one for one in self.partitions if numbers & {one.leader, *one.in_sync}]
 
@@ -55,7 +54,7 @@ class Replication(NamedTuple):
         return {(one.topic, one.partition): one.epoch for one in self.partitions}
 
     def roles(self) -> dict[str, NodeRole]:
-        """By address, of the nodes that live."""
+        """By address, of the live nodes."""
         leads = Counter(one.leader for one in self.partitions)
         in_sync = Counter(node for one in self.partitions for node in one.in_sync)
         return {at: NodeRole(node, self.states[node], leads[node], in_sync[node])
@@ -66,7 +65,7 @@ class Replication(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """A sentence; empty: all is well."""
+        """A sentence; empty without a fault."""
         parts = []
         if self.silent:
             parts.append(f"{count(len(self.silent), 'node')} silent"

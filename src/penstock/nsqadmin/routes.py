@@ -1,6 +1,5 @@
-"""nsqadmin's HTTP API, the official one and ours: one table of routes. Each says what the caller
-has to be allowed, and is asked only by those who are.
-"""
+"""nsqadmin's HTTP API, the official one and ours: one table of routes, each with the role that it
+needs."""
 
 import inspect
 import json
@@ -52,9 +51,9 @@ class Call(NamedTuple):
 
 
 class Route(NamedTuple):
-    """`answer` is called with the call, and with the parameters of the address that it names; of
-    those that change something they all stand in the path. What is hidden is not in the description
-    of the API: files that pages lead to."""
+    """`answer` is called with the call, and with the parameters that it names; those of changing
+    routes are all in the path. Hidden routes are not in the description of the API: files for
+    pages."""
 
     method: str
     path: str
@@ -70,7 +69,7 @@ class Route(NamedTuple):
 
 
 async def topics(call: Call, inactive: str = "") -> Document:
-    """Topics; with inactive=true those that no nsqd has, and their channels."""
+    """Topics; with inactive=true those without an nsqd, and their channels."""
     upstream = call.deps.upstream
     names, warning = await upstream.topics()
     if inactive != "true":
@@ -131,7 +130,7 @@ async def counter(call: Call) -> Document:
 
 
 async def pipelines(call: Call, pipeline: str = "") -> Document:
-    """Runs of pipelines, or of one pipeline, that were heard of in the last days."""
+    """Runs of pipelines, or of one pipeline, with a report in the last days."""
     await call.deps.runs.ready()
     runs = call.deps.runs.runs
     found = [run for run in runs.all() if pipeline in ("", run.state.pipeline)]
@@ -258,7 +257,7 @@ def _text(document: Document, key: str) -> str:
 
 
 def _count(document: Document, name: str, most: int) -> int:
-    """How many a new topic is to have; 0: as many as nsqd makes by default."""
+    """The number of partitions of a new topic; 0: nsqd's default."""
     value = document.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ApiError(400, f"{name} is not a whole number")
@@ -271,7 +270,7 @@ def _count(document: Document, name: str, most: int) -> int:
 
 
 async def gather(call: Call, seconds: str = "") -> Response:
-    """A bundle that is made now. It goes into the audit log."""
+    """A new bundle. It goes into the audit log."""
     _refuse_foreign(call)
     count = _seconds(seconds)
     deps, who = call.deps, call.caller
@@ -285,7 +284,7 @@ async def gather(call: Call, seconds: str = "") -> Response:
 
 
 async def gathered(call: Call, id_: str) -> Response:
-    """One that was made on the page Diagnostics."""
+    """A bundle made on the page Diagnostics."""
     _refuse_foreign(call)
     found = call.deps.diagnostics.find(id_.removesuffix(".zip"))
     if found is None:
@@ -449,7 +448,7 @@ def router(deps: Deps, files: Sequence[Route]) -> APIRouter:
 
 
 def file_route(path: str, answer: Callable[..., Awaitable[Response]], role: Role = VIEW) -> Route:
-    """What a page leads to, and no program asks for."""
+    """A file for pages, not for programs."""
     return Route("GET", path, answer, role, is_official=False, is_hidden=True)
 
 
@@ -479,7 +478,8 @@ def _add(router: APIRouter, deps: Deps, route: Route) -> None:
 
 
 def _checked(deps: Deps, request: Request, route: Route) -> Call:
-    """Whether the caller may ask. Of /config the network is asked first, as official."""
+    """Checks the caller's role. For /config the network is checked first, as in the official
+    nsqadmin."""
     if route.path.startswith("/config/"):
         remote = request.client.host if request.client else ""
         if not deps.gate.may_configure(remote):

@@ -42,7 +42,7 @@ _INTERVAL_S = 2.0  # the shortest that a point of a chart stands for
 
 
 class RunOffset(NamedTuple):
-    """Of a message of `_pipelines`."""
+    """The position of a message of `_pipelines`."""
 
     node: str
     offset: int
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def job(self) -> tuple[str, ...]:
-        """What it was started for: a later run of the same makes up for one that failed."""
+        """The purpose of the run: a later run with the same purpose replaces a failed one."""
         options = self.state.options
         wanted = (options.get(name) for name in ("table", "trace", "topic", "to"))
         return (self.state.pipeline, self.state.name, *(str(one) for one in wanted))
@@ -106,7 +106,7 @@ class Run:
 
 @dataclass
 class _KnownRun:
-    """All that is known under an id; its state may come after its page."""
+    """Everything known about a run; its state may come after its page."""
 
     seen_s: float
     run: Run | None = None
@@ -150,7 +150,7 @@ class Runs:
         run.track.add(state.seq, point)
 
     def looked(self, node: str, now_s: float) -> None:
-        """All that this node had at that time was taken."""
+        """All messages that this node had at that time were read."""
         self._looked_s[node] = max(now_s, self._looked_s.get(node, 0.0))
 
     # --- out ---
@@ -165,7 +165,7 @@ class Runs:
         return known.run if known else None
 
     def page(self, id: str, form: str) -> list[RunOffset]:
-        """Where the parts of a page are, in their order; nothing when one is missing."""
+        """The positions of a page's parts, in order; nothing when one is missing."""
         known = self._runs.get(id)
         whole = [
             offsets for (of, parts), offsets in (known.offsets.items() if known else ())
@@ -175,7 +175,7 @@ class Runs:
         return [found[part] for part in sorted(found)]
 
     def phase(self, run: Run) -> str:
-        """Its state, or that it fell silent. While its node can't be asked nothing is said."""
+        """Its state, or that it fell silent. While its node is silent the state stays."""
         if run.state.state in ENDED:
             return run.state.state
         silent_s = self._looked_s.get(run.node, run.seen_s) - run.seen_s
@@ -190,7 +190,7 @@ class Runs:
         ]  # fmt: skip
 
     def latest(self) -> list[Run]:
-        """Of each job the last one."""
+        """The last run for each purpose."""
         found: dict[tuple[str, ...], Run] = {}
         for run in self.all():
             found.setdefault(run.job, run)
@@ -213,7 +213,7 @@ def _rank(state: RunStatus) -> tuple[int, bytes]:
 
 
 def done_share(state: RunStatus) -> float | None:
-    """How much of what there is it has done, from 0 to 1; None: nobody knows."""
+    """The done share of its work, from 0 to 1; None: unknown."""
     if state.state == "finished":
         return 1.0
     if state.total is not None:
@@ -228,13 +228,13 @@ def done_share(state: RunStatus) -> float | None:
 
 
 def duration_s(state: RunStatus, phase: str, now_s: float) -> float:
-    """Until now, or until it was heard last."""
+    """Until now, or until its last report."""
     goes_on = phase in ("started", "running")
     return max(0.0, (now_s if goes_on else state.time_s) - state.started_s)
 
 
 def grown_lag(points: Sequence[Point]) -> int:
-    """By how many messages it has fallen behind through the whole window; 0 when it has not."""
+    """How many messages it has fallen behind through the whole window; 0 when it has not."""
     known = [point for point in points if point.lag_rows is not None]
     if not known or known[-1].time_s - known[0].time_s < limits.ADMIN_RUN_WINDOW_S:
         return 0
@@ -275,7 +275,7 @@ def _word(name: str, value: str) -> str:
 
 
 def run_row(runs: Runs, run: Run) -> dict[str, Any]:
-    """All that the run says of itself, whose secrets are `***` already, and how we see it."""
+    """The run's report about itself, whose secrets are `***` already, and our view of it."""
     state = run.state
     found = msgspec.structs.asdict(state)
     found["logs"] = [msgspec.structs.asdict(one) for one in state.logs]
@@ -303,7 +303,7 @@ _UNREADABLE = (410, 416, 422)  # gone, beyond the end, damaged: what lies there 
 
 @dataclass
 class _Known:
-    """Of one node's topic."""
+    """The known state of one node's topic."""
 
     identity: str
     offset: int  # up to here it was read
@@ -325,7 +325,7 @@ class RunWatch:
     # --- for pages ---
 
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
-        """Called after every look. Returns what ends it."""
+        """Called after every reading. Returns the function that ends it."""
         end = self._listeners.add(listener)
         self._on_snapshot(self._watch.latest)
         return end

@@ -1,4 +1,4 @@
-"""What a topic or a channel has been told to be, on all its nodes; and telling it otherwise.
+"""The settings of a topic or a channel on all its nodes, and changing them.
 
 nsqd keeps these settings itself (`/topic/config`, `/channel/config`) and checks what it is given.
 A change goes to one node first: what that one refuses is changed nowhere. What has no setting of
@@ -89,13 +89,13 @@ class SettingValues(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What holds, when it is the same everywhere."""
+        """The effective value, when it is the same everywhere."""
         found = set(self.values.values())
         return found.pop() if len(found) == 1 else ""
 
     @property
     def chosen(self) -> str:
-        """What was chosen, when it is the same everywhere; "": nothing was, or they differ."""
+        """The explicit value, when it is the same everywhere; "": none, or they differ."""
         return self.shown if self.own and self.own == self.values.keys() else ""
 
     def chosen_on(self, value: str) -> frozenset[str]:
@@ -161,7 +161,7 @@ def _text(value: Any) -> str:
 async def write(
     upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], changes: Mapping[str, str]
 ) -> str:
-    """An empty value goes back to the default. Returns a warning. SettingRefused."""
+    """An empty value restores the default. Returns a warning. Raises SettingRefused."""
     path, query = _path(about), {**about, **changes}
     if not nodes:
         raise SettingRefused("no node that answers has it")
@@ -185,7 +185,7 @@ def detail(changes: Mapping[str, str]) -> str:
 
 
 async def flags(upstream: Upstream, node: str) -> list[tuple[str, str]]:
-    """What holds for all topics of a node: (words, value)."""
+    """The flags of a node for all topics: (text, value)."""
     values, failed = await gathered(
         {key: upstream.get(node, f"/config/{key}") for key, _, _ in FLAGS}
     )

@@ -1,4 +1,4 @@
-"""The whole installation at one moment, from what every nsqd said last; and what moved since.
+"""The whole installation at one moment, from the last answer of every nsqd; and the movement since.
 
 Values in, values out: `Watch` (watch.py) asks and calls `make`, pages read. Counters of nsqd begin
 at 0 when it starts again, so a rate is never made from a counter that fell. A node that does not
@@ -57,7 +57,7 @@ _RATES = {
 
 
 class TopicPart(NamedTuple):
-    """A partition. The same number on two nodes that know nothing of each other is two."""
+    """A partition. The same number on two unrelated nodes means two."""
 
     node: str
     partition: int
@@ -120,12 +120,12 @@ class ChannelState:
 
     @property
     def is_internal(self) -> bool:
-        """Penstock's own: nobody consumes it."""
+        """Internal: without consumers."""
         return bool(self.holds_of)
 
 
 def _over_channels(name: str) -> Any:
-    """A property of a topic: the sum of that of its channels."""
+    """A property of a topic: the sum over its channels."""
     of = attrgetter(name)
     return property(lambda topic: sum(map(of, topic.channels.values())))
 
@@ -154,7 +154,7 @@ class TopicState:
 
     @property
     def is_idle(self) -> bool:
-        """No nsqd has it."""
+        """It has no nsqd."""
         return not self.nodes and not self.registered
 
     @property
@@ -163,12 +163,12 @@ class TopicState:
 
     @property
     def is_internal(self) -> bool:
-        """Penstock's own: what goes through it is no traffic."""
+        """Internal: its messages are not traffic."""
         return is_internal(self.name)
 
     @property
     def backlog(self) -> int:
-        """What waits, wherever it waits."""
+        """All waiting messages."""
         return self.depth + sum(one.depth for one in self.channels.values())
 
     in_flight = _over_channels("in_flight")
@@ -210,7 +210,7 @@ class NodeState:
 
     @property
     def is_up(self) -> bool:
-        """Its last question did not fail."""
+        """Its last request succeeded."""
         return not self.error
 
     @property
@@ -219,7 +219,7 @@ class NodeState:
 
     @property
     def cost_s(self) -> float:
-        """Of an answer: the quickest of the last few has waited least for others."""
+        """The cost of an answer: the quickest of the last few has waited least for others."""
         return min(self.took_s, default=0.0)
 
     @property
@@ -228,12 +228,12 @@ class NodeState:
 
     @property
     def is_unhealthy(self) -> bool:
-        """By its own words: /ping is not OK."""
+        """By its own report: /ping is not OK."""
         return bool(self.health) and not self.health.startswith("OK")
 
     @property
     def warning(self) -> str:
-        """What it warns of while its /ping is OK."""
+        """The warnings of a node whose /ping is OK."""
         return self.health.partition("OK - warning: ")[2]
 
     @property
@@ -241,7 +241,7 @@ class NodeState:
         return whole(self.document, "start_time")
 
     def row(self, topic: str, channel: str = "") -> Row | None:
-        """Of its `/stats`; None when it does not have it."""
+        """The row in its `/stats`; None when it has none."""
         rows = (one for one in self.document.get("topics") or () if one.get("topic_name") == topic)
         found: Row | None = next(rows, None)
         if not channel or found is None:
@@ -298,8 +298,8 @@ class Snapshot:
 
 
 def lean(document: dict[str, Any]) -> dict[str, Any]:
-    """Of `/stats`, without what counts as nothing because it says nothing: thousands of idle topics
-    are a fifth as large. Two answers are held of each nsqd, and a third while it comes."""
+    """`/stats` without values that mean nothing: thousands of idle topics are a fifth as large. Two
+    answers are held of each nsqd, and a third while it arrives."""
     rows = document.get("topics")
     if not isinstance(rows, list):
         return document
@@ -354,7 +354,7 @@ def _earlier(node: NodeState, known: NodeState | None) -> Answer | None:
 
 
 def _add_dead_letters(snapshot: Snapshot) -> None:
-    """What the channel says of its dead-letter topic counts before the usual name."""
+    """The channel's own dead-letter topic counts before the usual name."""
     for channel in snapshot.channels():
         dead = channel.dead_letter_topic or f"{channel.topic}.{channel.name}.dead"
         holder = snapshot.channel(dead, REDRIVE)
@@ -365,7 +365,7 @@ def _add_dead_letters(snapshot: Snapshot) -> None:
 
 
 def _add_registered(snapshot: Snapshot) -> None:
-    """For topics that no nsqd has told of: where nsqlookupds know them."""
+    """For topics that no nsqd has reported: their nodes according to nsqlookupds."""
     unseen = {name for name, topic in snapshot.topics.items() if not topic.nodes}
     for node in snapshot.nodes.values() if unseen else ():
         for name, _ in node.producer.topics:
@@ -414,7 +414,7 @@ def _add_node(
 
 
 def _is_led_elsewhere(epochs: Mapping[tuple[str, int], int], topic: str, row: Row) -> bool:
-    """All that the node led of a topic of its cluster has a newer leader, or is gone."""
+    """All partitions of a topic that the node led have a newer leader, or are gone."""
     led = [one for one in row.get("replicas") or () if one["role"] == "leader"]
     is_clustered = bool(row.get("replicas"))
     return is_clustered and all(
@@ -456,7 +456,7 @@ def _add_partitions(state: TopicState | ChannelState, node: NodeState, row: Row)
 
 
 class _Rates:
-    """From two answers of one life of one nsqd."""
+    """From two answers of one start of one nsqd."""
 
     def __init__(self, node: NodeState) -> None:
         earlier = node.earlier
@@ -474,7 +474,7 @@ class _Rates:
         return max(0.0, (whole(row, key) - whole(last, key)) / self.span_s)
 
     def left(self, row: Row, last: Row) -> float:
-        """What left a channel: what came less what it holds more."""
+        """The messages that left a channel: the incoming ones less the growth."""
         if not self.is_known or not last:
             return 0.0
         held = sum(whole(row, key) - whole(last, key) for key in _HELD.values())
@@ -482,7 +482,7 @@ class _Rates:
 
 
 def _pairs(row: Row, last: Row, below: str, name: str) -> Iterator[tuple[Row, Row]]:
-    """The rows below this one, each with what it was before."""
+    """The rows below this one, each with its predecessor."""
     earlier = {one.get(name, ""): one for one in last.get(below) or ()}
     for one in row.get(below) or ():
         yield one, earlier.get(one.get(name, ""), {})
@@ -513,7 +513,7 @@ def _channel_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Itera
 
 
 def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
-    """The one that has at least twice its share of what waits."""
+    """The one with at least twice its share of the backlog."""
     waits = sum(one.depth for one in parts)
     worst = max(parts, key=lambda one: one.depth) if waits and len(parts) > 1 else None
     return worst if worst is not None and worst.depth * len(parts) >= 2 * waits else None

@@ -1,4 +1,4 @@
-"""What nsqadmin keeps across restarts: users, sessions and the audit log, in one SQLite file.
+"""The persistent data of nsqadmin: users, sessions and the audit log, in one SQLite file.
 
 | table    | columns                                                             |
 |----------|---------------------------------------------------------------------|
@@ -73,12 +73,12 @@ class StoreFailed(PenstockError):
 
 
 class FileDamaged(PenstockError):
-    """A file that nsqadmin can't start with."""
+    """A file that prevents a start of nsqadmin."""
 
 
 @contextmanager
 def opened(path: Path, loss: str) -> Iterator[sqlite3.Connection]:
-    """A private database; FileDamaged when what is done to it first can't be done."""
+    """A private database; FileDamaged when its first statements fail."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
@@ -118,7 +118,7 @@ class User(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What one lets a program do, without the token itself."""
+    """The permissions of a token, without the token itself."""
 
     name: str
     role: Role
@@ -145,7 +145,7 @@ class LoggedIn(NamedTuple):
 
 
 class Narrowed(NamedTuple):
-    """Which entries of the audit log are asked for; "" and 0 are any."""
+    """A filter of the audit log; "" and 0 are any."""
 
     who: str = ""
     action: str = ""
@@ -190,7 +190,7 @@ class Store:
                 raise sqlite3.DatabaseError(found)
 
     def _write(self, *statements: tuple[str, Sequence[object]]) -> sqlite3.Cursor:
-        """All of them or none. StoreFailed."""
+        """All statements or none. Raises StoreFailed."""
         cursor = self._db.cursor()
         try:
             cursor.execute("BEGIN IMMEDIATE")
@@ -217,7 +217,7 @@ class Store:
         return self._db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None
 
     def user(self, name: str) -> User | None:
-        """It is asked with each request: not all of them are read."""
+        """Read with each request: not all users are loaded."""
         return next(iter(self.users("WHERE name = ?", name)), None)
 
     def put_user(self, name: str, password_hash: str, role: Role) -> None:
@@ -240,7 +240,7 @@ class Store:
         )
 
     def last_logins(self) -> dict[str, float]:
-        """By user, as the audit log has it."""
+        """By user, from the audit log."""
         logins = "FROM audit WHERE action = 'login' AND result = 'ok'"
         return dict(self._db.execute(f"SELECT who, max(time_s) {logins} GROUP BY who"))
 
@@ -250,14 +250,14 @@ class Store:
         self._write(("DELETE FROM users WHERE name = ?", (name,)), (_END_OF_USER, (name,)))
 
     def password_hash(self, name: str) -> str:
-        """Of a user, or one that no password has: both take the same time to compare."""
+        """The hash of a user, or one that no password has: both take the same time to compare."""
         row = self._db.execute("SELECT password FROM users WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else _NOBODYS
 
     # --- sessions ---
 
     def begin_session(self, user: str, claimed: Claimed | None = None) -> str:
-        """Returns the token, which nobody can read here again."""
+        """Returns the token, which cannot be read here again."""
         token = secrets.token_urlsafe(32)
         now_s = self._clock_s()
         claims = json.dumps(claimed) if claimed is not None else ""
@@ -267,7 +267,7 @@ class Store:
         return token
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
-        """The live session of a token. To ask for it keeps it alive no longer: `renew` does."""
+        """The live session of a token. Reading it does not extend it: `renew` does."""
         key = _digest(token)
         query = "SELECT user, csrf, used_s, claimed FROM sessions WHERE token = ?"
         row = self._db.execute(query, (key,)).fetchone()
@@ -305,7 +305,7 @@ class Store:
         return is_there and 0 <= self._clock_s() - row[0] < lifetime_s
 
     def sessions(self, lifetime_s: float) -> list[LoggedIn]:
-        """Those that are alive, the last used first."""
+        """The live ones, the last used first."""
         query = (
             "SELECT token, user, claimed != '', created_s, used_s FROM sessions"
             " WHERE used_s > ? ORDER BY used_s DESC"
@@ -325,7 +325,7 @@ class Store:
     # --- tokens of programs ---
 
     def put_token(self, name: str, role: Role) -> str:
-        """Returns the token, which nobody can read here again."""
+        """Returns the token, which cannot be read here again."""
         check_user_name(name)
         if any(one.name == name for one in self.tokens()):
             raise ConfigError("token", name, "there is one of this name: remove it first")
@@ -374,7 +374,7 @@ class Store:
         self, who: str, how: str, remote: str, actions: Sequence[tuple[str, str]], detail: str = "",
         result: str = BEGUN,
     ) -> list[int]:  # fmt: skip
-        """Write down what is going to be done, as (action, target), or was. The ids for `end`."""
+        """Write down planned or past actions, as (action, target). Returns the ids for `end`."""
         now_s, columns = self._clock_s(), Entry._fields[1:]
         marks = ", ".join("?" * len(columns))
         query = f"INSERT INTO audit ({', '.join(columns)}) VALUES ({marks})"
@@ -407,7 +407,7 @@ class Store:
 
 
 def _conditions(narrowed: Narrowed) -> list[tuple[str, object]]:
-    """What SQL has to hold, and the value in it. Texts may be parts, cases don't matter."""
+    """The conditions of SQL, and their values. Texts may be parts, in any case."""
     found: list[tuple[str, object]] = [
         (f"{column} LIKE ? ESCAPE '\\'", f"%{_escaped(text)}%")
         for column, text in (
@@ -431,12 +431,12 @@ def _conditions(narrowed: Narrowed) -> list[tuple[str, object]]:
 
 
 def _escaped(text: str) -> str:
-    """For LIKE."""
+    """In the form of LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def renewal_s(lifetime_s: float) -> float:
-    """How often a session's use is written down."""
+    """How often a session's use is recorded."""
     return min(limits.ADMIN_SESSION_TOUCH_S, lifetime_s / 4)
 
 

@@ -1,5 +1,5 @@
-"""One message's life: from topic `_trace` of every nsqd for the recent past, and from the table of
-the pipeline `trace` for the rest. Each says what it could not tell; the other's part is shown.
+"""One message's timeline: from topic `_trace` of every nsqd for the recent past, and from the table
+of the pipeline `trace` for the rest. Each reports its failures; the other's part is shown.
 
 The statement over the table runs in the process of the SQL console. Nothing that somebody has typed
 stands in it but numbers, which is why a text is made into numbers first. The table is partitioned
@@ -54,7 +54,7 @@ _U64 = 1 << 64
 
 
 class Wanted(NamedTuple):
-    """What is looked for: one of the two ids is 0."""
+    """The search: one of the two ids is 0."""
 
     message_id: int
     trace_id: int
@@ -63,7 +63,7 @@ class Wanted(NamedTuple):
 
 
 def statement(tables: Sequence[str], wanted: Wanted, positions: Iterable[MessagePosition]) -> str:
-    """Over the views `tables`. `positions` are where the log says that its messages stand."""
+    """Over the views `tables`. `positions` are those of its messages according to the log."""
     whole = " UNION ALL ".join(f"SELECT * FROM {name}" for name in tables)
     days = f"date >= DATE '{first_day(wanted)}'" if wanted.is_bounded else "true"
     mine = _is_mine(wanted)
@@ -114,12 +114,12 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def positions_of(events: Iterable[Event]) -> set[MessagePosition]:
-    """Where the messages of these events stand."""
+    """The positions of the messages of these events."""
     return {(one.topic, one.partition, one.offset) for one in events if one.message_id}
 
 
 class TracedEvent(NamedTuple):
-    """An event and who has it: "log" (and on which node), "table", or both."""
+    """An event and its source: "log" (with its node), "table", or both."""
 
     event: Event
     node: str  # "" when only the table has it
@@ -133,7 +133,7 @@ class TracedEvent(NamedTuple):
 
 
 def merged(logged: Iterable[tuple[str, Event]], tabled: Iterable[Event]) -> list[TracedEvent]:
-    """Both together, in the order of time; what both have is one."""
+    """Both combined, in the order of time; common events are one."""
     left: dict[Event, list[Event]] = defaultdict(list)
     for event in tabled:
         left[_as_in_table(event)].append(event)
@@ -148,7 +148,7 @@ def merged(logged: Iterable[tuple[str, Event]], tabled: Iterable[Event]) -> list
 
 
 def _as_in_table(event: Event) -> Event:
-    """What the table's columns keep of it."""
+    """Rounded as in the table's columns."""
     attempts = min(event.attempts, _ATTEMPTS_MAX)
     return event._replace(time_ns=event.time_ns // 1000 * 1000, attempts=attempts)
 
@@ -170,8 +170,8 @@ class Life(NamedTuple):
 
 
 async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Event]:
-    """Of the messages that were traced lately on all nodes the last event of each, the last first.
-    A node that can't tell has none; a search says why."""
+    """The last event of each message traced lately on all nodes, the latest first. A failing node
+    has none; a search names the reason."""
     found = await asyncio.gather(*(_recent(upstream, node) for node in nodes))
     last: dict[int, Event] = {}
     for event in sorted((one for events in found for one in events), key=lambda one: one.time_ns):
@@ -201,8 +201,8 @@ class IdInvalid(PenstockError):
 
 
 def wanted(text: str, since: str = "") -> Wanted:
-    """What was typed: a message id, or "trace:" and a trace id; `since` (2026-05-01) is when it may
-    have begun. 32 hex digits are a trace id as they stand."""
+    """The typed text: a message id, or "trace:" and a trace id; `since` (2026-05-01) is its
+    earliest time. 32 hex digits are a trace id as they stand."""
     text = text.strip()
     from_ms = _midnight_ms(since) if since.strip() else 0
     trace_id = read_trace_id(text.removeprefix("trace:"))
@@ -217,7 +217,7 @@ def wanted(text: str, since: str = "") -> Wanted:
 
 
 def only_in(topic: str, partition: str) -> Only:
-    """Where somebody wants it to have happened; what is empty is anywhere."""
+    """Filters by place; empty values match everything."""
     text = partition.strip()
     if not text:
         return Only(topic.strip())
@@ -227,7 +227,7 @@ def only_in(topic: str, partition: str) -> Only:
 
 
 def _midnight_ms(day: str) -> int:
-    """The beginning of that day, or what else somebody has typed."""
+    """The beginning of that day, or other times as typed."""
     try:
         return max(1, times.read_time(day, time.time_ns()) // limits.MS)
     except ValueError as error:
@@ -299,7 +299,7 @@ class Seeker:
         await self._newest(node, first, extent.committed, search)
 
     async def _newest(self, node: str, from_offset: int, to_offset: int, search: Search) -> None:
-        """What is committed and not yet in the log's files."""
+        """Committed messages that are not in the log's files yet."""
         for number in range(from_offset, to_offset):
             message = await self._upstream.call(node, calls.message(TOPIC, "offset", number))
             search.feed([base64.b64decode(message["body_base64"])])
@@ -307,7 +307,7 @@ class Seeker:
     # --- the tables ---
 
     async def look_in_tables(self) -> None:
-        """After the log: it may know where the message stands in its topic."""
+        """After the log, which may know the position of the message in its topic."""
         if not self.tables:
             return
         names = {f"trace_{number}": path for number, path in enumerate(self.tables)}
@@ -329,7 +329,7 @@ class Seeker:
 
     @property
     def nothing(self) -> str:
-        """Where it was looked for, when nobody has it."""
+        """The searched places, when nothing was found."""
         since = f", from {first_day(self._ask)} on" if self._ask.is_bounded else ""
         if not self.tables:
             return (
@@ -345,7 +345,7 @@ class Seeker:
 async def contexts(
     upstream: Upstream, found: Iterable[TracedEvent], hidden: Iterable[str]
 ) -> dict[int, str]:
-    """By message id. Of a message that is not there any more, or masked, there is none."""
+    """By message id. None for a message that is gone, or masked."""
     wanted = copies((one.node, one.event) for one in found)
     hidden = tuple(hidden)
     values = await asyncio.gather(*(_context(upstream, copy, hidden) for copy in wanted))

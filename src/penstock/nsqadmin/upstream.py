@@ -1,4 +1,4 @@
-"""What nsqadmin asks of nsqlookupds and nsqds, many at once, and what it makes of those that fail.
+"""Requests to nsqlookupds and nsqds, many at once, and the handling of failures.
 
 A question goes to several daemons. When some fail, the answers of the others count and a warning
 goes with them; when all fail, the question has failed (`UpstreamFailed`). The words of both are the
@@ -36,8 +36,7 @@ _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Intern
 
 
 class UpstreamFailed(PenstockError):
-    """Nobody who was asked gave an answer; `kind` says who was asked, `failed` why each did not,
-    by address."""
+    """No daemon gave an answer; `kind` names the daemons, `failed` the errors, by address."""
 
     def __init__(
         self, kind: str, errors: Sequence[str], failed: Mapping[str, FetchFailed] | None = None
@@ -48,13 +47,13 @@ class UpstreamFailed(PenstockError):
 
     @property
     def is_unknown(self) -> bool:
-        """All of them say that there is no such topic."""
+        """All of them report that there is no such topic."""
         codes = {getattr(one, "code", "") for one in self.failed.values()}
         return codes == {"TOPIC_NOT_FOUND"}
 
 
 class DaemonRefused(FetchFailed):
-    """A daemon of ours says in `code` what it does not like."""
+    """A daemon of ours gives its objection in `code`."""
 
     def __init__(self, address: str, reason: str, status: int, code: str) -> None:
         super().__init__(address, reason, status)
@@ -71,7 +70,7 @@ class NotOffered(DaemonRefused):
 
 
 class Asked(NamedTuple, Generic[T]):
-    """The answers there are, and what the others said instead; both by address."""
+    """The answers, and the errors of the others; both by address."""
 
     answers: dict[str, T]
     failed: dict[str, FetchFailed]
@@ -86,14 +85,14 @@ class Asked(NamedTuple, Generic[T]):
 
 
 def warnings(*notes: str) -> str:
-    """Of several questions one warning; what two of them say stands there once."""
+    """One warning for several requests; a text of two of them occurs once."""
     texts = dict.fromkeys(one.removeprefix(_WARNING) for one in notes if one)
     return _WARNING + "; ".join(texts) if texts else ""
 
 
 @dataclass(frozen=True)
 class NsqdAddress:
-    """One nsqd, as lookupds (or it itself) describe it."""
+    """One nsqd, as described by nsqlookupds, or by itself."""
 
     hostname: str
     broadcast_address: str
@@ -116,7 +115,7 @@ class NsqdAddress:
 async def gathered(
     asked: Mapping[str, Awaitable[T]],
 ) -> tuple[dict[str, T], dict[str, FetchFailed]]:
-    """The answers, and what the others raised, by the same keys."""
+    """The answers, and the errors of the others, by the same keys."""
     results = await asyncio.gather(*asked.values(), return_exceptions=True)
     answers: dict[str, T] = {}
     failed: dict[str, FetchFailed] = {}
@@ -160,21 +159,20 @@ class Upstream:
         return await self.call(address, Call(path, pairs, _whatever, body, BYTES))
 
     async def raw(self, address: str, path: str) -> bytes:
-        """An answer that is no JSON, whole."""
+        """A whole answer that is no JSON."""
         return await self.call(address, Call(path, (), lambda body, _: body))
 
     async def document(
         self, address: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """A JSON object of one daemon. FetchFailed also when it is something else: whoever answers
-        there is no daemon of ours."""
+        """A JSON object of one daemon. FetchFailed also for anything else: a foreign server."""
         found = await self.get(address, path, query)
         if isinstance(found, dict):
             return found
         raise _foreign(address, path)
 
     async def send(self, address: str, call: Call[Any]) -> Fetched:
-        """Its answer of a 200, not decoded."""
+        """The body of a 200, not decoded."""
         headers = authorization(self.secret) if call.method != "GET" else None
         answer = await exchange(self.fetcher, address, call, headers)
         if answer.status == 200:
@@ -213,7 +211,7 @@ class Upstream:
         return sorted(found), stats.warning
 
     async def channels(self, topic: str) -> list[str]:
-        """As nsqlookupds know them."""
+        """According to nsqlookupds."""
         listed = await self._listed("/channels", topic=topic)
         return sorted({at for one in listed.answers.values() for at in one.get("channels") or ()})
 
@@ -225,7 +223,7 @@ class Upstream:
         return _by_name(asked.answers.values()), asked.warning
 
     async def producers_of(self, topic: str) -> tuple[list[NsqdAddress], str]:
-        """The nsqds that have a topic. A tombstoned one is left out. NotFound when everybody says
+        """The nsqds with a topic. A tombstoned one is left out. NotFound when everybody reports
         that there is no such topic."""
         if self.lookupds:
             return await self._registered(topic)
@@ -278,7 +276,8 @@ def _of_row(row: Mapping[str, Any]) -> NsqdAddress:
 
 
 def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
-    """A document, without the envelope of releases before 1.0; or text; or None, of nothing."""
+    """A document, without the envelope of releases before 1.0; or text; or None for an empty
+    body."""
     if not body:
         return None
     try:
@@ -295,7 +294,7 @@ def _foreign(address: str, path: str) -> FetchFailed:
 
 
 def _sendable(body: bytes) -> bytes:
-    """What a client calls itself may be half a character, which no answer of ours could hold."""
+    """A client's name for itself may hold a lone surrogate, which no answer of ours can contain."""
     if _HALF not in body and _HALF.upper() not in body:
         return body
     text = json.dumps(json.loads(body), ensure_ascii=False)
@@ -307,7 +306,7 @@ def _names(stats: Mapping[str, Any]) -> list[str]:
 
 
 def whole(row: Mapping[str, Any], key: str) -> int:
-    """The number that a daemon says under this name; 0 of one that it does not say."""
+    """The number of this name in an answer; 0 when it is missing."""
     value = row.get(key)
     return value if isinstance(value, int) else 0
 
@@ -333,7 +332,7 @@ def _producer(lookupd: str, row: Mapping[str, Any]) -> NsqdAddress:
 
 
 def _joined(known: NsqdAddress, one: NsqdAddress) -> NsqdAddress:
-    """The same nsqd as two lookupds tell of it; tombstoned at one is tombstoned."""
+    """The same nsqd in the answers of two nsqlookupds; tombstoned at one is tombstoned."""
     topics = dict(known.topics)
     for name, dead in one.topics:
         topics[name] = topics.get(name, False) or dead
@@ -361,7 +360,7 @@ _WORDS = {
 
 
 def reason(error: PenstockError) -> str:
-    """What went wrong. A code is named beside its words, for who looks it up."""
+    """The reason of a failure. A code is given beside the text, to be looked up."""
     if isinstance(error, DaemonRefused) and not isinstance(error, NotOffered):
         words = _WORDS.get(error.code)
         return f"{words} ({error.status} {error.code})" if words else error.code

@@ -1,4 +1,4 @@
-"""The one who asks: every nsqd's `/stats`, again and again, for all pages at once.
+"""The poller: every nsqd's `/stats`, again and again, for all pages at once.
 
 However many browsers look, an nsqd is asked once an interval. Each nsqd is asked on its own, so one
 that hangs slows nobody: a look waits a moment for those that it has asked, and goes on without the
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Listeners(Generic[T]):
-    """Who gets each new value, and whether there is a first one."""
+    """Receivers of each new value, once there is a first one."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[T], None]] = []
@@ -48,7 +48,7 @@ class Listeners(Generic[T]):
         return bool(self._callbacks)
 
     def add(self, callback: Callable[[T], None]) -> Callable[[], None]:
-        """Returns what ends it."""
+        """Returns the function that removes it."""
         self._callbacks.append(callback)
 
         def end() -> None:
@@ -72,7 +72,7 @@ class Listeners(Generic[T]):
 
 @dataclass
 class Errand:
-    """A question that is asked again and again: never twice at once, nor before it is due."""
+    """A repeated request: never twice at once, nor before it is due."""
 
     task: asyncio.Task[None] | None = None
     begun_s: float = 0.0  # of the last time
@@ -83,7 +83,7 @@ class Errand:
         return self.task is not None and not self.task.done()
 
     def is_due(self, wanted_s: float = 0.0) -> bool:
-        """`wanted_s`: what was asked before then is not new enough."""
+        """`wanted_s`: a request before then is not new enough."""
         is_time = time.monotonic() >= self.due_s or self.begun_s < wanted_s
         return is_time and not self.is_busy
 
@@ -101,7 +101,7 @@ class Errand:
 
 @dataclass
 class _Node(Errand):
-    """One nsqd, and the question that it was asked."""
+    """One nsqd, and its running request."""
 
     state: NodeState = field(kw_only=True)
     since_s: float = field(kw_only=True)  # when it was first heard of
@@ -154,12 +154,12 @@ class Watch:
         return [one.address for one in self.latest.nodes.values() if one.is_up]
 
     def is_unknown(self, address: str) -> bool:
-        """Who may know such a node has been asked, and none does."""
+        """All daemons that could know such a node have been asked, and none does."""
         has_asked = self._has_found or not self._upstream.lookupds
         return has_asked and not self._errors and address not in self.latest.nodes
 
     def forget(self, address: str) -> None:
-        """A node that no nsqlookupd knows, and what it held."""
+        """Forget a node that no nsqlookupd knows, and its contents."""
         if self._records is not None:
             self._records.forget(address)
         gone = self._nodes.pop(address, None)
@@ -190,7 +190,8 @@ class Watch:
             await asyncio.sleep(limits.ADMIN_HURRY_S)  # several actions in a row are one look
 
     async def look(self) -> Snapshot:
-        """Ask those whose turn it is, and take what has come when most of them have answered."""
+        """Ask the nodes whose turn it is, and publish the results when most of them have
+        answered."""
         await self._find_out()
         due = [one for one in self._nodes.values() if one.is_due(self._wanted_s)]
         begun = [one.begin(self._ask(one)) for one in due]
@@ -207,7 +208,7 @@ class Watch:
     # --- who is there ---
 
     async def _find_out(self) -> None:
-        """What nsqlookupds say, when it is time to ask them; or what they said, if they hang."""
+        """The answers of nsqlookupds, if due; or the earlier ones, if they hang."""
         if not self._upstream.lookupds:
             self._producers = [self._given(address) for address in self._upstream.nsqds]
         elif self._discovery.is_due(self._wanted_s):
@@ -216,7 +217,7 @@ class Watch:
         self._keep_to(self._producers)
 
     async def _discover(self) -> None:
-        """When nobody says who is there, those who were there are asked on."""
+        """When no nsqlookupd answers, the earlier nodes stay."""
         before = (self._producers, self._names, self._errors)
         try:
             found, missed = await self._upstream.producers()
@@ -229,7 +230,7 @@ class Watch:
         self._is_changed |= before != (self._producers, self._names, self._errors)
 
     def _given(self, address: str) -> NsqdAddress:
-        """One that was named: it stands there also while it does not answer."""
+        """A node named by a flag: it is listed even while silent."""
         known = self._nodes.get(address)
         return known.state.producer if known else NsqdAddress("", address, 0, 0, "",
                                                            given_address=address)  # fmt: skip
@@ -281,8 +282,8 @@ class Watch:
         self._is_changed = True
 
     async def _describe(self, node: _Node, document: dict[str, object]) -> bool:
-        """By its `/info`, where no nsqlookupd describes it. False: it is known by another name, and
-        would count twice."""
+        """From its `/info`, where no nsqlookupd describes it. False: it is known by another name,
+        and would count twice."""
         if self._upstream.lookupds and node.state.is_listed:
             return True
         if not node.described_s or node.begun_s - node.described_s > limits.ADMIN_DISCOVERY_S:
@@ -301,7 +302,7 @@ class Watch:
     # --- what a cluster says ---
 
     async def _ask_cluster(self) -> None:
-        """The first node that tells, for each of them has the metadata."""
+        """The first node that answers, since each of them has the metadata."""
         for state in [one.state for one in self._nodes.values()]:
             if not (state.can_be_asked and state.start_s):
                 continue

@@ -7,7 +7,7 @@ UNKNOWN = ("unknown", "this nsqd does not tell")  # what the official one has no
 
 
 def number(value: float) -> str:
-    """1234 as 1,234, and 1234567 as 1.23 M: what an eye takes in at once."""
+    """1234 as 1,234, and 1234567 as 1.23 M."""
     for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:.2f} {sign}"
@@ -55,13 +55,13 @@ def fine(seconds: float) -> str:
 
 
 def clock(time_s: float) -> str:
-    """A moment, in UTC as the logs have it."""
+    """A time, in UTC as in the logs."""
     found = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
     return found.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def aged(stale_s: float) -> str:
-    """Of figures that should be newer; "" when they are new."""
+    """A note on outdated figures; "" for new ones."""
     return f"{span(stale_s)} old" if stale_s else ""
 
 
@@ -70,7 +70,7 @@ def count(value: int, one: str, many: str = "") -> str:
 
 
 def listed(names: Iterable[str], most: int) -> str:
-    """With commas between them, not too many."""
+    """Separated by commas, not too many."""
     found = list(names)
     shown, rest = ", ".join(found[:most]), len(found) - most
     return f"{shown} and {rest:,} more" if rest > 0 else shown

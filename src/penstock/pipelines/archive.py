@@ -137,8 +137,8 @@ def _rescue_column(settings: Settings) -> str:
 
 
 def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
-    """Beside those that are always there. Keys are archived in any case; the nsqd of a message is
-    told where there are several, and in a table that has it of other messages."""
+    """Beside the permanent columns. Keys are archived in any case; the nsqd of a message is stored
+    where there are several, and in a table that has that column already."""
     chosen = {KEY, *settings.texts("columns")}
     has = table is not None and BROKER in {field.name for field in table.schema().fields}
     if has or is_of_several(settings):
@@ -158,8 +158,8 @@ def shape_of(
     value: pa.DataType | None,
     table: DeltaTable | None = None,
 ) -> Shape:
-    """`chosen` are columns beside those that are always there, `value` is the type of decoded
-    bodies. Where a column may have several types, it has that of the table that is there."""
+    """`chosen` are columns beside the permanent ones, `value` is the type of decoded bodies. A
+    column that may have several types keeps that of the existing table."""
     fields: list[tuple[str, pa.DataType]] = []
     for name, column in COLUMNS.items():
         if column.always or name in chosen:
@@ -176,8 +176,8 @@ def shape_of(
 
 
 def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
-    """How a table was made is kept; a new one is as the settings say, or by how many topics there
-    are: each has a file of its own in each batch else."""
+    """An existing table keeps its layout; a new one follows the settings, or the number of topics:
+    otherwise each topic has a file of its own in each batch."""
     if table is not None:
         return tuple(table.metadata().partition_columns) == SHARED
     if "share-files" in settings.explicit:
@@ -186,7 +186,7 @@ def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
 
 
 def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
-    """None where the table does not have the column, or of a type that is not the source's."""
+    """None where the table lacks the column, or has another type than the source's."""
     if table is None or not COLUMNS[name].also:
         return None
     schema = pa.schema(table.schema().to_arrow())
@@ -242,7 +242,7 @@ def _new_record(
     checkpoint: Checkpoint, wanted: Record, settings: Settings, beginning: Beginning
 ) -> Record:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
-    other one is refused; its record goes, as it would not be taken for a beginning."""
+    other one is refused; its record is removed, or it would be taken for a beginning."""
     location, names = location_of(settings), beginning.owned
     application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):

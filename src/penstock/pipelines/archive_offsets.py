@@ -1,5 +1,5 @@
-"""Where an archive begins: at what its checkpoint notes, at an end of the logs, or, when the
-checkpoint is lost, behind what its table has.
+"""The start of an archive: at the record of its checkpoint, at an end of the logs, or, when the
+checkpoint is lost, behind the rows of its table.
 
 A row is known by broker, topic, partition and offset, and the table notes which log the rows of a
 broker are from (`topic_logs`). An nsqd that moved has another name and the same logs; a topic that
@@ -37,7 +37,7 @@ def is_of_several(settings: Settings) -> bool:
 
 
 def subscription(settings: Settings) -> dict[str, str]:
-    """What there is to archive, as options of the source."""
+    """The topics to archive, as options of the source."""
     lookupds = ",".join(settings.texts("lookupd"))
     given = {
         "url": "" if lookupds else settings.text("url"),
@@ -51,13 +51,13 @@ def subscription(settings: Settings) -> dict[str, str]:
 
 
 def present_logs(settings: Settings) -> dict[Log, LogSpan]:
-    """The logs that there are to archive. ConfigError for a setting that is wrong."""
+    """The logs to archive. ConfigError for a wrong setting."""
     with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
         return brokers.found().have
 
 
 class Beginning:
-    """What there is to archive, what the table has of it, and where that leads to."""
+    """The logs to archive, the rows of the table, and the offsets that follow from them."""
 
     def __init__(
         self, settings: Settings, location: TableLocation, progress: Progress, has_checkpoint: bool
@@ -76,8 +76,8 @@ class Beginning:
             self.owned |= {topic for topic in self._known if self._is_old(topic)}
 
     def _is_old(self, topic: str) -> bool:
-        """Of a topic that the table has and nsqd has not: the pattern would find it, and this
-        archive has written it."""
+        """For a topic that the table has and nsqd lacks: the pattern matches it, and this archive
+        has written it."""
         pattern = self._settings.text("pattern")
         matches = pattern and re.fullmatch(pattern, topic) is not None
         owner, name = self._known[topic].owner, self._settings.text("name")
@@ -91,7 +91,7 @@ class Beginning:
     # --- without a checkpoint ---
 
     def starting(self) -> Starting:
-        """A topic that is not there yet is not in it: it begins at its first message."""
+        """A missing topic is not included: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
         highest = checkpoints.highest_offsets(
             self._location, self.owned, self._several and recovers
@@ -110,7 +110,7 @@ class Beginning:
         return self._document(begins, self._recovered(highest, ended))
 
     def _recovered(self, highest: Reached, ended: Ends) -> dict[Log, int]:
-        """What the table has leads to these offsets."""
+        """The offsets behind the rows of the table."""
         old, reached = self.owned - self.topics, by_topic(highest)
         if self._several:
             gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
@@ -142,7 +142,7 @@ class Beginning:
     def _check_old(
         self, topic: str, reached: Mapping[int, int], lives: Mapping[str, Mapping[int, int]]
     ) -> None:
-        """One that is not there any more, or not yet: then nobody knows of it."""
+        """A topic that is deleted, or not created yet: nobody knows which."""
         identities = self._known.get(topic, TopicLog()).identities
         if topic in self._named and not reached and not identities:
             return
@@ -166,8 +166,8 @@ class Beginning:
     # --- with one ---
 
     def of_checkpoint(self, starting: Starting, has_batches: bool) -> Starting:
-        """A checkpoint of one nsqd may go on with several. Its beginning is of no use to them, and
-        after the first batch nobody asks for it."""
+        """A checkpoint of one nsqd may continue with several. Its beginning is useless to them, and
+        not needed after the first batch."""
         if starting and self._several != any(":" in name for name in starting):
             if not has_batches:
                 rule = "it has no batch yet: begin with the nsqds that it was made for, or another"
@@ -197,7 +197,7 @@ class Beginning:
 
 
 def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
-    """Where brokers do not matter."""
+    """Without the brokers."""
     found: dict[str, dict[int, int]] = {}
     for (topic, _, partition), offset in highest.items():
         found.setdefault(topic, {})[partition] = offset
@@ -212,7 +212,8 @@ def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:
 def check_read(
     topic: str, reached: Mapping[int, int], ends: Mapping[int, int], on_loss: OnLoss
 ) -> None:
-    """Of a deleted log that is not archived to its end. `reached`: last offsets, by partition."""
+    """Checks a deleted log that is not archived to its end. `reached`: last offsets, by
+    partition."""
     if not ends:
         reason = f"it is deleted, and nsqd does not know where it ended: {WANTED}"
         on_loss(DataLost(topic, 0, reason))
@@ -235,9 +236,9 @@ def following(
     ended: Ends,
     on_deleted: OnLoss,
 ) -> dict[Log, int]:
-    """Of the logs that are present, those that the table has messages of, each with the offset
-    behind its last one. `gone` are nsqds that are given up, `ended` says where logs of deleted
-    topics ended. DataLost where it is not certain."""
+    """Of the present logs, those with messages in the table, each with the offset behind its last
+    one. `gone` are nsqds that are given up, `ended` has the ends of logs of deleted topics.
+    DataLost where it is not certain."""
     by_identity = {log.id: log for log in present}
     present_in = {(log.topic, log.broker) for log in present}
     found: dict[Log, int] = {}
@@ -263,8 +264,8 @@ def following(
 
 
 def _identity(noted: TopicLog, topic: str, broker: str, has_unnamed: bool) -> str:
-    """Of the only log that these rows can be from. A log that no broker is noted for may be one
-    from before brokers were noted, unless there are rows without a broker, which are of it."""
+    """The only log that these rows can be from. A log without a known broker may date from before
+    brokers were noted, unless there are rows without a broker, which belong to it."""
     named = {each.partition("@")[0] for each in noted.noted if "@" in each}
     stray = noted.of("") - named
     identities = noted.of(broker)

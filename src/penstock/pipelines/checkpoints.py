@@ -1,4 +1,4 @@
-"""What ties a checkpoint to a table, and what is known when one of the two is gone.
+"""The tie between a checkpoint and a table, and recovery when one of the two is lost.
 
 The checkpoint holds `penstock.json`, a `Record`. Each checkpoint has an application name of its
 own: one that counts its batches from 0 again under an old name would find them done.
@@ -31,7 +31,7 @@ Starting = dict[str, Any]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a checkpoint is of, and where it began."""
+    """The subject of a checkpoint, and its beginning."""
 
     version: int
     table: str
@@ -42,7 +42,8 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def wanted_record(table: str, topics: tuple[str, ...], pattern: str) -> Record:
-    """What a checkpoint should be of. A record in a file lacks nothing: none has a default."""
+    """The expected subject of a checkpoint. A record in a file lacks nothing: none has a
+    default."""
     return Record(_VERSION, table, topics, pattern, "", {})
 
 
@@ -63,7 +64,7 @@ def checkpoint_of(settings: Settings, name: str = "") -> str:
 
 
 class Checkpoint:
-    """A directory that Spark reaches, by Hadoop's file systems."""
+    """A directory that Spark reads through Hadoop's file systems."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         self._jvm: Any = session.sparkContext._jvm
@@ -71,9 +72,9 @@ class Checkpoint:
         self._path = path
 
     def load(self, wanted: Record, location: TableLocation) -> Record | None:
-        """None when there is none. ConfigError when it is of another table or of other topics. A
-        checkpoint is made when its table is there: where the table is away, as a rule a disk is not
-        mounted, and a new table in its place would lack all that was written before."""
+        """None when there is none. ConfigError when it belongs to another table or other topics. A
+        checkpoint is made after its table: where the table is missing, usually a disk is not
+        mounted, and a new table would lack all earlier rows."""
         files, path = self._at(_RECORD)
         if not files.exists(path):
             if self.has_batches():
@@ -104,12 +105,12 @@ class Checkpoint:
         files.rename(fresh, self._at(_RECORD)[1])
 
     def forget(self) -> None:
-        """A record that was made, and with which nothing was begun."""
+        """A record without a later use."""
         files, path = self._at(_RECORD)
         files.delete(path, False)
 
     def has_batches(self) -> bool:
-        """Spark knows where the query is, and does not ask where it begins."""
+        """Spark knows the position of the query, and does not ask for a beginning."""
         files, path = self._at("offsets")
         return bool(files.exists(path)) and len(files.listStatus(path)) > 0
 
@@ -123,7 +124,7 @@ def new_application(name: str) -> str:
 
 
 def name_of(application: str) -> str:
-    """Of the archive that `new_application` was called for."""
+    """The archive's name in a result of `new_application`."""
     return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
@@ -149,8 +150,8 @@ def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
 def highest_offsets(
     location: TableLocation, topics: Collection[str], by_broker: bool = False
 ) -> dict[tuple[str, str, int], int]:
-    """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
-    broker is "" in rows that name none, and in all unless it is asked for."""
+    """The highest offsets in the table, by topic, broker and partition; without entries for missing
+    ones. The broker is "" in rows without one, and in all unless it is requested."""
     if location.open() is None:
         return {}
     table = LakeTable(location.uri, options=location.options)
@@ -179,7 +180,7 @@ def highest_offsets(
 
 
 def _only_log(file: LakeFile) -> tuple[str, str, int] | None:
-    """None where the file's statistics do not say that it has one log, or how far it goes."""
+    """None where the file's statistics do not show that it has one log, and its last offset."""
     known = {**file.partition, **{n: v for n, v in file.least.items() if v == file.most.get(n)}}
     topic, partition = known.get("topic"), known.get("partition")
     if topic is None or partition is None or "offset" not in file.most:

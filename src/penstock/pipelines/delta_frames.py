@@ -48,8 +48,8 @@ def frame_of(
     conditions: Sequence[Condition] = (),
     columns: Collection[str] | None = None,
 ) -> DataFrame:
-    """The rows of the dataset, which is there, that meet all conditions, with the columns in their
-    order: all, or those of `columns` that it has, and those of the conditions."""
+    """The rows of an existing dataset that meet all conditions, with the columns in their order:
+    all, or those of `columns` that it has, and those of the conditions."""
     wanted = {*(data.schema.names if columns is None else columns)}
     wanted |= {condition.column for condition in conditions}
     chosen = pa.schema([field for field in data.schema if field.name in wanted])

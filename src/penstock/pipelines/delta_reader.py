@@ -1,4 +1,4 @@
-"""Delta tables without the JVM's jars: one dataset of pyarrow, whoever reads it.
+"""Delta tables without the JVM's jars: one dataset of pyarrow for all readers.
 
 delta-rs reads the table's log. What is not in the files is put back: partition columns (of the
 archive: topic and date) are in the log alone. Which rows of a file have been deleted (deletion
@@ -49,7 +49,7 @@ class ColumnSpan:
     below: Any = None
 
     def met(self, column: Any) -> Any:
-        """For a column of Spark or a field of pyarrow: these have the same operators."""
+        """For a column of Spark or a field of pyarrow, which have the same operators."""
         bounds = [column >= self.least] if self.least is not None else []
         bounds += [column < self.below] if self.below is not None else []
         return reduce(and_, bounds)
@@ -76,7 +76,7 @@ def expression(conditions: Iterable[Condition]) -> ds.Expression:
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
-    """One data file of a version of the table, and what the log says of it."""
+    """One data file of a version of the table, with its entry in the log."""
 
     path: str  # below the table; of a clone it may be elsewhere on this machine
     size_bytes: int
@@ -139,7 +139,7 @@ class LakeTable:
         return self._dataset
 
     def with_files(self, files: Sequence[LakeFile]) -> ds.Dataset:
-        """A dataset of these alone."""
+        """A dataset of these files alone."""
         whole, system = self.delta.to_pyarrow_dataset(), self.location.files()
         fragments = [
             whole.format.make_fragment(
@@ -165,8 +165,8 @@ def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
 def dataset_of(
     path: str, options: Mapping[str, str] | None = None, conditions: Sequence[Condition] = ()
 ) -> ds.Dataset:
-    """A Delta table, of its files those that may hold rows that meet the conditions; or else a
-    directory (or file) of Parquet, which has no log to skip by."""
+    """A Delta table, with the files that may hold rows that meet the conditions; or a directory (or
+    file) of Parquet, which has no log to skip by."""
     if is_delta(path, options):
         return pruned(LakeTable(path, options).dataset(), conditions)
     location = local_path(path)
@@ -214,7 +214,7 @@ def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
-    """What holds for each row of the file."""
+    """A condition that each row of the file meets."""
     parts = [constants(file.partition, schema)]
     for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
         kind, most = schema.field(name).type, file.most[name]
@@ -229,7 +229,7 @@ def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
 
 
 def constants(values: Mapping[str, Any], schema: pa.Schema) -> ds.Expression:
-    """Of columns that have one value, as those of a partition."""
+    """Columns with one value, as those of a partition."""
     parts = (
         pc.field(name).is_null() if value is None else pc.field(name) == _typed(schema, name, value)
         for name, value in values.items()

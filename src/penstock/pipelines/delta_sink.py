@@ -54,7 +54,7 @@ class LakeSink(DataSource):
 
 @dataclass
 class Files(WriterCommitMessage):
-    """What one task wrote."""
+    """The files of one task."""
 
     staged: list[Staged]
     logs: set[tuple[str, str]]  # (topic, log) of its rows, as they are noted

@@ -1,4 +1,4 @@
-"""Bodies that are JSON, decoded by a schema: the column `value`, and `bad` that says why not.
+"""JSON bodies, decoded by a schema: the column `value`, and `bad` with the reason of a failure.
 
 The body is kept as it came in any case, so nothing is lost by a schema that was wrong. What a
 schema would drop of a body that is an object (`rescue`) can be had in a column of its own; then a
@@ -34,7 +34,7 @@ NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"
 
 
 def read_schema(given: str) -> str:
-    """The DDL, or what the file that is named after @ holds."""
+    """The DDL, or the content of the file named after @."""
     if not given.startswith("@"):
         return given
     try:
@@ -75,8 +75,8 @@ def value_type(session: SparkSession, ddl: str) -> pa.DataType:
 
 
 def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
-    """With the columns `value` and `bad`: one of the two is null. And a `rescue_column` where one
-    is named: JSON text of what the schema would drop, null where it drops nothing."""
+    """With the columns `value` and `bad`, one of which is null. And a `rescue_column`, if named:
+    JSON text of the fields outside the schema, null without any."""
     wanted = parsed_schema(frame.sparkSession, ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
     text = F.expr("try_validate_utf8(string(body))")
@@ -120,8 +120,8 @@ _EXACT = "decimal(38,18)"  # to compare numbers of types that cut off digits wit
 
 
 def _dropped_members(schema: StructType, parsed: Column, document: Column) -> Column:
-    """A map of variants, by name. `document` is the variant of an object, `parsed` what from_json
-    has made of it."""
+    """A map of variants, by name. `document` is the variant of an object, `parsed` the result of
+    from_json."""
     members = F.try_variant_get(document, "$", "map<string,variant>")
 
     def dropped(name: Column, member: Column) -> Column:

@@ -86,7 +86,8 @@ def compact(location: TableLocation, count_min: int) -> int:
 
 
 def vacuum(location: TableLocation, retain_s: float) -> int:
-    """How many files were removed: replaced ones, and ones that no transaction has named."""
+    """Returns the number of removed files: replaced ones, and ones that no transaction has
+    named."""
     table = location.open()
     if table is None:
         return 0
@@ -98,7 +99,7 @@ def vacuum(location: TableLocation, retain_s: float) -> int:
 
 
 def retain_log(location: TableLocation, wanted_s: float) -> float:
-    """How long the versions are kept from now on: as wanted, or as long as the newest ones took."""
+    """How long versions are kept from now on: as configured, or as long as the newest ones took."""
     found = location.files().get_file_info(FileSelector(location.full("_delta_log")))
     versions = sorted(
         (info.base_name, info.mtime) for info in found if info.base_name.endswith(".json")
@@ -122,8 +123,8 @@ def _interval(seconds: float) -> str:
 
 
 class Beside:
-    """Work beside a query, a piece at a time in a thread. What goes wrong is told, and tried again
-    later: the table is whole without it."""
+    """Work beside a query, in steps in a thread. Failures are reported, and retried later: the
+    table is complete without it."""
 
     def __init__(self, progress: Progress, failed: str) -> None:
         self._progress = progress
@@ -140,7 +141,7 @@ class Beside:
             self._finish()
 
     def after_batches(self, batches: int) -> None:
-        """To be called now and then, with the number of batches so far."""
+        """Call now and then, with the number of batches so far."""
         if self._thread is not None and self._thread.is_alive():
             return
         work = self._due(batches, time.monotonic())
@@ -158,7 +159,7 @@ class Beside:
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """After a query that no error has ended."""
+        """After a query that ended without an error."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""A run survives an outage: nsqd, the table or the disk is away, and comes back.
+"""A run survives an outage: nsqd, the table or the disk is unreachable, and returns.
 
 Whatever a pipeline does can be done again: what was committed is known by its number, and the rest
 was never there. So there is one loop for all of them: an attempt that ends by an outage is made
@@ -40,8 +40,8 @@ class Outages:
         self._began_s = 0.0  # when the first of the failures was
 
     def ride_out(self, attempt: Callable[[], int], stopped: int) -> int:
-        """What an attempt gives that no outage ended; `stopped` when a stop is requested meanwhile.
-        Any other error goes up."""
+        """The result of the first attempt that no outage ended; `stopped` when a stop is requested
+        meanwhile. Any other error is raised."""
         while True:
             try:
                 return attempt()
@@ -103,7 +103,7 @@ _LINE_CHARS_MAX = 500
 
 
 def our_error(error: BaseException) -> tuple[str, str] | None:
-    """(class, text) of the error that our own code raised, wherever it stands."""
+    """(class, text) of the error that our own code raised, at any depth."""
     if isinstance(error, PenstockError):
         return type(error).__name__, str(error)
     found = _OURS.search(str(error))
@@ -111,8 +111,8 @@ def our_error(error: BaseException) -> tuple[str, str] | None:
 
 
 def outage_of(error: BaseException) -> str:
-    """What is away and may be back any time: nsqd, the store of a table, or a disk. "" when the
-    error is of another kind, which trying again would not cure."""
+    """The unreachable part, which may return any time: nsqd, the store of a table, or a disk. ""
+    for errors of other kinds, which a retry would not cure."""
     ours = our_error(error)
     kind, text = ours if ours is not None else ("", str(error))
     if kind == FetchFailed.__name__:
@@ -148,15 +148,15 @@ def _late_line() -> str:
 
 
 def is_crash(error: BaseException) -> bool:
-    """A Python process of Spark's died: somebody killed it, or the memory ran out. Spark says it in
-    the words of whoever talked to that process."""
+    """A Python process of Spark's died: it was killed, or the memory ran out. Spark reports it in
+    the words of whatever talked to that process."""
     return (
         our_error(error) is None and not outage_of(error) and _CRASH.search(str(error)) is not None
     )
 
 
 def cause_line(error: BaseException) -> str:
-    """What went wrong, in one line, without Spark's frames."""
+    """The reason, in one line, without Spark's frames."""
     ours = our_error(error)
     if ours is not None:
         return ours[1]

@@ -1,4 +1,4 @@
-"""How far a pipeline is, and how it is shown where the run was started.
+"""The progress of a pipeline, and its display where the run was started.
 
 Whoever works changes the state of the run (`runs.RunState`) by its `Progress`. Three read it: the
 `Console` here, and in `reporter` the messages for nsqadmin and the figures for Prometheus.
@@ -41,7 +41,7 @@ class Progress:
 
     @property
     def stopping(self) -> bool:
-        """Somebody wants an orderly end."""
+        """An orderly end was requested."""
         return self._stop.is_set()
 
     def ask_to_stop(self) -> None:
@@ -80,7 +80,7 @@ class Progress:
 
 
 class Console:
-    """What the run shows where it was started."""
+    """The output of a run where it was started."""
 
     def __init__(
         self, name: str, every_s: float, stream: TextIO, json_stream: TextIO | None

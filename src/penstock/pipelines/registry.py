@@ -1,4 +1,4 @@
-"""Which pipelines there are, each loaded only when it is asked for."""
+"""The pipelines, each loaded on first use."""
 
 from __future__ import annotations
 

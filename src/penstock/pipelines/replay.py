@@ -197,7 +197,7 @@ class _Source:
         return spans.identity if spans else ""
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
-        """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
+        """All selected messages, or those of this chunk; `lean` selects only their addresses."""
         where = self.settings.text("where")  # it may be about any column
         if self.table is None:
             frame = self._of_topics(chunk, lean and not where)
@@ -208,7 +208,7 @@ class _Source:
         return frame.where(_within(chunk)) if chunk else frame
 
     def columns(self, frame: DataFrame) -> list[str]:
-        """What is written again, besides the body."""
+        """The columns to write again, besides the body."""
         kept = ["timestamp"] if self.settings.text("timestamps") == "keep" else []
         return [name for name in (*_OPTIONAL, *kept) if name in frame.columns]
 
@@ -277,7 +277,7 @@ def _within(chunk: tuple[Bucket, ...]) -> Column:
 
 
 def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Progress) -> Plan:
-    """It is kept from now on."""
+    """The plan is kept from now on."""
     if committed is not None:
         rule = f"nsqd knows a replay of this name, but its plan is not in {kept.path}"
         raise ConfigError("name", source.settings.text("name"), f"{rule}: take another name")
@@ -358,7 +358,7 @@ def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progre
 
 
 def _rejected(settings: Settings) -> int:
-    """How many messages of this replay are in the table for them."""
+    """The number of rejected messages of this replay in their table."""
     path = settings.text("rejected-table")
     table = TableLocation(path, storage_options(settings)).open() if path else None
     if table is None:
@@ -368,8 +368,8 @@ def _rejected(settings: Settings) -> int:
 
 
 def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, partitions: int) -> None:
-    """Each task has the rows between two cuts, in order. The sink commits what they have staged in
-    the order of the tasks."""
+    """Each task has the rows between two cuts, in order. The sink commits their stages in the order
+    of the tasks."""
     settings = source.settings
     frame = source.wanted(chunk)
     messages = sum(bucket.messages for bucket in chunk)
@@ -394,7 +394,7 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
 
 
 def _part(cuts: tuple[Cut, ...]) -> Column:
-    """How many of the cuts a row lies behind: the number of its part."""
+    """The number of cuts before a row: the number of its part."""
     topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
     behind = [
         (topic > cut.topic)

@@ -37,7 +37,7 @@ class Bucket(NamedTuple):
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):
-    """What somebody asked for: a plan is good for the same request only."""
+    """The parameters of a replay: a plan is good for the same request only."""
 
     source: str  # "table PATH" or "topics of URL"
     url: str
@@ -72,8 +72,7 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(bucket.messages for chunk in chunks for bucket in chunk)
 
     def logs_by(self, version: int) -> dict[tuple[str, int], tuple[int, int]]:
-        """How far each partition of the source is when this version is committed: up to which
-        offset, of which."""
+        """The end of each partition of the source when this version is committed."""
         reached: dict[tuple[str, int], tuple[int, int]] = {}
         for number, chunk in enumerate(self.chunks):
             for bucket in chunk:
@@ -100,7 +99,7 @@ def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucke
 
 
 class Cut(NamedTuple):
-    """A part of a chunk begins here, in the order of topic, partition and offset."""
+    """The start of a part of a chunk, in the order of topic, partition and offset."""
 
     topic: str
     partition: int
@@ -108,7 +107,7 @@ class Cut(NamedTuple):
 
 
 def cuts_of(chunk: Sequence[Bucket], parts: int) -> tuple[Cut, ...]:
-    """Where to cut a chunk into so many parts, of about as many messages if these lie evenly."""
+    """The cuts of a chunk into this many parts, of about as many messages if these lie evenly."""
     total = sum(bucket.messages for bucket in chunk)
     cuts: list[Cut] = []
     before = 0
@@ -128,7 +127,7 @@ class Kept:
         self.path = Path(directory) / f"{name}.json"
 
     def read(self, request: ReplayRequest) -> Plan | None:
-        """None when there is none. ConfigError when the name stands for another replay."""
+        """None when there is none. ConfigError when the name belongs to another replay."""
         try:
             plan = msgspec.json.decode(self.path.read_bytes(), type=Plan)
         except FileNotFoundError:
@@ -147,12 +146,12 @@ class Kept:
         self._write(self.path, msgspec.json.encode(plan))
 
     def note(self, version: int) -> None:
-        """nsqd has committed this one. nsqd's own word counts; this is for the day when it has
-        forgotten the replay, which would begin anew then."""
+        """nsqd has committed this version. nsqd's own memory counts; this is for the day when it
+        has forgotten the replay, which would begin anew then."""
         self._write(self._done, str(version).encode())
 
     def last(self, plan: Plan, committed: int | None) -> int | None:
-        """The last version that is done, when nsqd says that it is this one."""
+        """The last finished version, when nsqd confirms it."""
         try:
             noted = int(self._done.read_text("ascii"))
         except FileNotFoundError:
@@ -186,7 +185,8 @@ class Kept:
 
 
 def target_partition(partitions: int, has_key: bool) -> Column:
-    """As the sink's column `partition`; null: by key. `has_key`: the source has a column for it."""
+    """In the form of the sink's column `partition`; null: by key. `has_key`: the source has a
+    column for it."""
     number = F.col("partition")
     beyond = number % F.lit(partitions)
     if has_key:

@@ -1,5 +1,5 @@
-"""Tells about a run while it goes on: its state, as messages of `_pipelines` (`runs.py`), and to
-Prometheus.
+"""Reports about a running pipeline: its state, as messages of `_pipelines` (`runs.py`), and figures
+for Prometheus.
 
 A run is never slowed and never fails for it. Whoever works only sets attributes of `Progress`; a
 thread of its own looks at them every two seconds and publishes what has changed. When nsqd can't
@@ -54,8 +54,8 @@ _TOO_BIG = 413
 def reported(
     pipeline: Pipeline, name: str, settings: Settings, progress: Progress
 ) -> Iterator[None]:
-    """The run within, told about unless its settings say no. Who leaves it without a word on its
-    end was stopped."""
+    """Report the run within, unless its settings forbid it. A run that leaves it without an outcome
+    was stopped."""
     with ExitStack() as stack:
         if not settings.flag("no-report"):
             screen = Screen((*COMMON, *pipeline.settings), settings)
@@ -71,8 +71,8 @@ def reported(
 
 
 class Outlet:
-    """To nsqd's topic; of the thread that publishes. Of several nsqds the next one takes the place
-    of one that does not answer."""
+    """To nsqd's topic, in the thread that publishes. A silent nsqd is replaced by the next of
+    several."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -113,7 +113,7 @@ class Outlet:
 
 
 def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> RunStatus:
-    """What does not change while it runs."""
+    """The constant part of its state."""
     return RunStatus(
         run=runs.new_run_id(pipeline.name, now_s),
         seq=0,
@@ -214,7 +214,7 @@ class Teller:
         )
 
     def _table_version(self, now: RunState) -> int | None:
-        """Asked for anew when there is a new batch: a table's log has to be read for it."""
+        """Read anew after a new batch: it needs the table's log."""
         version, batch = self._version
         if now.version_of is None or (version is not None and batch == now.batch):
             return version
@@ -226,7 +226,7 @@ class Teller:
 
 
 def measured(now: RunState) -> dict[str, Any]:
-    """Within the bounds of `RunStatus`: what was measured badly is not told."""
+    """Within the bounds of `RunStatus`: bad measurements are not sent."""
     lag_s, left_s = now.lag_seconds, None if now.phase in ENDED else now.left_seconds
     return {
         "rows": max(now.rows, 0),
@@ -247,7 +247,7 @@ def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogOffsets]:
 
 
 class RunMetrics(Collector):
-    """As they are at the moment."""
+    """The present figures."""
 
     def __init__(self, pipeline: str, name: str, progress: Progress) -> None:
         self._labels = {"pipeline": pipeline, "name": name}
@@ -281,7 +281,7 @@ class RunMetrics(Collector):
 
 @contextmanager
 def served(address: str, metrics: Collector) -> Iterator[int]:
-    """At host:port, in a thread; gives the port. ConfigError when it can't listen."""
+    """At host:port, in a thread; returns the port. ConfigError when it cannot listen."""
     at = parse_address(address, "metrics-address")
     if at.path or not at.host:
         raise ConfigError("metrics-address", address, "host:port, as 127.0.0.1:9209")
@@ -317,7 +317,7 @@ _OPTION_CHARS_MAX = 500
 
 
 class Screen:
-    """Between the settings and those who may see them."""
+    """Hides secrets in the settings that are shown."""
 
     def __init__(self, table: Sequence[Setting], settings: Settings) -> None:
         self._table = table
@@ -335,7 +335,7 @@ class Screen:
         return cut(_QUERY.sub(rf"\1?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)), chars_max)
 
     def options(self) -> dict[str, Option]:
-        """What somebody has set."""
+        """The explicit settings."""
         chosen = [one for one in self._table if one.name in self._settings.explicit]
         return {one.name: self._option(one) for one in chosen[: limits.RUN_OPTIONS_MAX]}
 

@@ -1,4 +1,5 @@
-"""What a pipeline is, and how one is run: settings, a session, an orderly end, one line of error.
+"""The definition of a pipeline, and its run: settings, a session, an orderly end, one line of
+error.
 
 Exit codes are those of the other verbs: 0 done, or stopped by a signal; 1 it failed; 2 the command
 line is wrong. A pipeline may have others of its own.
@@ -89,9 +90,9 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
 
 
 def end_late_workers(java: int) -> list[int]:
-    """Spark leaves a Python process alone that did not connect in time: it goes on to start, to
-    find that nobody waits. Ends those of a JVM that has no query; daemons, which it keeps, stay.
-    Where there is no /proc nothing is done."""
+    """Spark abandons a Python process that did not connect in time: it starts all the same, and
+    finds no reader. Ends those of a JVM without a query; daemons, which it keeps, stay. Does
+    nothing without /proc."""
     ended = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -131,8 +132,8 @@ def run_by_name(
     environment: Mapping[str, str] | None = None,
     address_flags: Callable[[frozenset[str]], list[str]] = lambda explicit: [],
 ) -> int:
-    """`penstock pipeline run NAME ...`. Returns the exit code. `address_flags` gives arguments that
-    say where it reads, when it is known which settings somebody has set."""
+    """`penstock pipeline run NAME ...`. Returns the exit code. `address_flags` returns address
+    arguments, given the explicit settings."""
     variables = os.environ if environment is None else environment
     pipeline: Pipeline | None = None
     try:
@@ -236,9 +237,9 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
-    """SIGINT and SIGTERM end a pipeline after the batch at hand, a second one at once. That is safe
-    too: what a batch has not committed is not there, and is done again. Gives a function that sets
-    the handlers again, after somebody else has set his."""
+    """SIGINT and SIGTERM end a pipeline after the running batch, a second one at once. That is safe
+    too: an uncommitted batch is not visible, and is done again. Returns a function that sets the
+    handlers again, after other code has replaced them."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""What is known of a run of a pipeline, and what of that it says: messages of the internal topic
+"""The facts about a run of a pipeline, and their report: messages of the internal topic
 `_pipelines`.
 
 A run publishes to the nsqd that its setting `url` names, over the HTTP API that it uses anyway. So
@@ -52,11 +52,11 @@ PARTS_MAX = -(-limits.RUN_PAGE_CHARS // limits.RUN_PART_CHARS)
 
 
 class RunMessageInvalid(PenstockError):
-    """A message of `_pipelines` that no run has made."""
+    """A message of `_pipelines` that is no report of a run."""
 
 
 class Report(msgspec.Struct, omit_defaults=True, frozen=True):
-    """How far a run is. None is what nobody knows."""
+    """The progress of a run. None is unknown."""
 
     rows: Count = 0  # of this run so far
     rows_per_second: Rate = 0.0
@@ -80,7 +80,7 @@ class Report(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class RunFacts(Report, omit_defaults=True, frozen=True):
-    """And what else is known of it, which is told as it is, without secrets."""
+    """Further facts about it, reported unchanged, without secrets."""
 
     said: Line = ""  # the last line that it wrote
     table: Line = ""
@@ -93,8 +93,8 @@ class RunFacts(Report, omit_defaults=True, frozen=True):
 
 
 class RunState(RunFacts, frozen=True):
-    """All that is known of a run where it runs; the figures with the rows of attempts that an
-    outage ended."""
+    """The state of a run, where it runs; the figures include the rows of attempts that an outage
+    ended."""
 
     phase: Phase = "started"  # "running" as soon as Spark is up
     outages: int = 0  # attempts that ended by one
@@ -105,7 +105,7 @@ class RunState(RunFacts, frozen=True):
 
 
 class LogOffsets(msgspec.Struct, array_like=True, frozen=True):
-    """How far a run is in one log."""
+    """The progress of a run in one log."""
 
     topic: Word
     partition: Count
@@ -164,7 +164,7 @@ def new_run_id(pipeline: str, now_s: float) -> str:
 
 
 def parts_of(run: str, form: Form, text: str) -> Iterator[Part]:
-    """A page in messages. Nothing when it is too long: half a page is none."""
+    """A page in messages. Nothing when it is too long: half a page is useless."""
     if len(text) > limits.RUN_PAGE_CHARS:
         return
     size = limits.RUN_PART_CHARS

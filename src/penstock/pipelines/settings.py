@@ -72,7 +72,7 @@ COMMON: tuple[Setting, ...] = (
 
 
 class Settings:
-    """Values by the name of the setting, each asked for by its kind."""
+    """Values by the name of the setting, each read by its kind."""
 
     def __init__(self, values: Mapping[str, Any], explicit: Iterable[str] = ()) -> None:
         self._values = dict(values)
@@ -94,7 +94,7 @@ class Settings:
         return name in self._values
 
     def seconds(self, name: str) -> float:
-        """Of a duration."""
+        """The seconds of a duration."""
         return float(self._of(name, int)) / limits.SECOND
 
     def _of(self, name: str, kind: type) -> Any:
@@ -178,8 +178,8 @@ def nsqd_of(
 
 
 def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Where the file is: it has to be read before the rest of the line can be understood, because
-    it may say which pipeline the name is for."""
+    """The path of the file: it has to be read before the rest of the line can be parsed, because it
+    may name the pipeline."""
     path = environment.get(variable(COMMON[0], prefix_of(name)), "")
     for word, following in pairwise([*arguments, ""]):
         flag, equals, text = word.lstrip("-").partition("=")
@@ -189,8 +189,7 @@ def config_path(name: str, arguments: Sequence[str], environment: Mapping[str, s
 
 
 def choose(name: str, document: Mapping[str, Any], pipelines: Iterable[str]) -> str:
-    """Which pipeline it stands for. UsageError when the name is neither a pipeline nor a table of
-    the file."""
+    """The pipeline of a name. UsageError when it is neither a pipeline nor a table of the file."""
     known = tuple(pipelines)
     for table, content in document.items():
         if isinstance(content, dict) and table != CONF_TABLE:
@@ -254,7 +253,7 @@ def options_of(where: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def options_of_file(path: str) -> dict[str, str]:
-    """One a line; empty lines and those that begin with # are left out."""
+    """One a line, without empty lines and comments (#)."""
     try:
         lines = [line.strip() for line in Path(path).read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

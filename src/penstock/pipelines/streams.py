@@ -66,7 +66,7 @@ def _finish_batch(query: StreamingQuery, watch: Watch, progress: Progress) -> No
 
 
 class Watch:
-    """Sums of what the batches said. Times are seconds since 1970, as Spark gives them."""
+    """Sums over the reports of batches. Times are seconds since 1970, as in Spark."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -83,7 +83,7 @@ class Watch:
         return str(batch["timestamp"]) > self._seen
 
     def take(self, batch: Any) -> None:
-        """A `StreamingQueryProgress`, of a batch or of an idle trigger."""
+        """A `StreamingQueryProgress` of a batch or of an idle trigger."""
         if not self.is_news(batch):
             return
         self._seen = str(batch["timestamp"])

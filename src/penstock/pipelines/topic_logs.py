@@ -79,7 +79,7 @@ class TopicLog(NamedTuple):
         return {identity for identity, _, name in parts if name == broker}
 
     def brokers(self, identity: str) -> set[str]:
-        """Where that log was."""
+        """The brokers that had that log."""
         parts = (each.partition("@") for each in self.noted)
         return {name for each, _, name in parts if each == identity}
 
@@ -95,7 +95,7 @@ def noted_as(identity: str, broker: str | None) -> str:
 
 
 def known(location: TableLocation) -> Topics:
-    """By topic; none where there is no table."""
+    """By topic; empty without a table."""
     return _known(location, location.properties())
 
 
@@ -121,8 +121,8 @@ def _read(uri: str, options: tuple[tuple[str, str], ...], name: str) -> Topics:
 
 
 def _change(location: TableLocation, wanted: Callable[[Topics], Topics]) -> None:
-    """What `wanted` gives for the topics that are known, in one step: when somebody else changes
-    them meanwhile, it is asked again."""
+    """Apply the result of `wanted` for the known topics, in one step: when they change meanwhile,
+    it is called again."""
 
     def named(properties: Properties) -> Properties:
         there = _known(location, properties)
@@ -172,8 +172,8 @@ def remove_replaced(location: TableLocation, retain_s: float) -> int:
 def claimed(
     known: Topics, owner: str, topics: Iterable[str], takes_over: bool = False
 ) -> dict[str, TopicLog]:
-    """What changes when these topics are to be the owner's. ConfigError when one is another's,
-    unless the owner takes it over: then the next commit of the other one is refused."""
+    """The change that makes the owner own these topics. ConfigError when one has another owner,
+    unless this one takes it over: then the next commit of the other one is refused."""
     fresh = {}
     for topic in topics:
         log = known.get(topic, TopicLog())
@@ -205,8 +205,8 @@ def note(
     properties: Properties,
     only_one: bool = False,
 ) -> bool:
-    """Before a commit to a table with these properties: as `noted` says. Whether that changed the
-    table, so that the commit has to begin again."""
+    """Before a commit to a table with these properties: as in `noted`. Returns whether that changed
+    the table, so that the commit has to begin again."""
 
     def wanted(known: Topics) -> Topics:
         return noted(known, owner, logs, only_one)
@@ -220,8 +220,8 @@ def note(
 def noted(
     known: Topics, owner: str, logs: Collection[tuple[str, str]], only_one: bool = False
 ) -> dict[str, TopicLog]:
-    """What changes with messages of these (topic, log as `noted_as`). With `only_one`, DataLost for
-    a second log of a topic that is to be kept."""
+    """The change for messages of these (topic, log as `noted_as`). With `only_one`, DataLost for a
+    second log of a durable topic."""
     fresh = claimed(known, owner, sorted({topic for topic, _ in logs}))
     for topic, seen in sorted(logs):
         log = fresh.get(topic) or known[topic]
@@ -234,9 +234,8 @@ def noted(
 
 
 def check_identities(known: Topics, present: Mapping[str, str], topics: Collection[str]) -> None:
-    """DataLost when one of these topics, which the table has messages of, is there, and its log is
-    not that of these messages, or nobody can tell. `present` are the identities of the logs there
-    are."""
+    """DataLost when one of these topics, with messages in the table, exists, and its log is not
+    that of these messages, or unknown. `present` are the identities of the existing logs."""
     for topic in sorted(set(topics) & set(present)):
         identities = known.get(topic, TopicLog()).identities
         if not identities:

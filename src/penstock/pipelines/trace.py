@@ -119,7 +119,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 
 def _lifecycles(settings: Settings) -> str:
-    """Where that table is; "" when nobody wants one."""
+    """The path of that table; "" when it is off."""
     beside = f"{local_path(settings.text('table'))}_lives" if settings.flag("report") else ""
     return settings.text("lifecycles") or beside
 

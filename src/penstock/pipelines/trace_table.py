@@ -47,7 +47,7 @@ _BATCH_BODIES = 500
 
 def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of `_trace` (partition, offset, body) as rows of the table: for `mapInArrow`. Small
-    bodies are put together: Spark takes each batch by itself."""
+    bodies are combined: Spark handles each batch by itself."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         partitions, offsets = (batch.column(name).to_pylist() for name in ("partition", "offset"))
@@ -60,7 +60,7 @@ def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
-    """One body. DataLost says where it stands, when it cannot be read."""
+    """The events of one body. DataLost names the position of an invalid one."""
     try:
         columns = decode_columns(body)
     except TraceBroken as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def register(spark: SparkSession, storage_options: Mapping[str, str] | None = None) -> None:
     """Make format("penstock") known to this session. `storage_options` are delta-rs's, for a table
     of rejected rows in an object store. Some are secret, and Spark keeps options in plans, which it
-    may show on its web pages and in logs; of a class that is registered it has bytes only."""
+    may show on its web pages and in logs; of a registered class it has bytes only."""
     from penstock.spark.source import PenstockSource
 
     store = {"store": dict(storage_options or {})}

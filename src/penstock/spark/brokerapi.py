@@ -72,8 +72,8 @@ class BrokerApi:
         ca_file: str | None = None,
         secret_file: str | None = None,
     ) -> None:
-        """`secret_file` holds what nsqd wants to see before anything is changed; it is read here,
-        so it has to be on the hosts of Spark's workers, too."""
+        """`secret_file` holds nsqd's secret for changes; it is read here, so it has to be on the
+        hosts of Spark's workers, too."""
         self._address = _address(url)
         self._retries = retries
         self._retry_s = retry_ms / 1000
@@ -104,9 +104,9 @@ class BrokerApi:
         froms: Froms | None = None,
         only_here: bool = False,
     ) -> Positions:
-        """Where the logs of those that match the pattern, of these topics, or of all are. `froms`:
-        offsets from which on bytes are to be counted. In a cluster, `elsewhere` has what is
-        offline, or, with `only_here`, all that this node does not lead."""
+        """The positions of the logs that match the pattern, of these topics, or of all. `froms`:
+        offsets from which bytes are counted. In a cluster, `elsewhere` has the offline partitions,
+        or, with `only_here`, all that this node does not lead."""
         if pattern is not None:
             found = self.ask(calls.positions(pattern=pattern))
         else:
@@ -127,9 +127,9 @@ class BrokerApi:
         to_offset: int,
         bytes_max: int = limits.SPARK_FETCH_BYTES,
     ) -> Iterator[Fetched]:
-        """One range after the other. The next is asked for before this one is given, so nsqd works
-        while the caller does. Nothing else may be asked meanwhile. BrokerRefused when one is gone,
-        beyond the end, or damaged."""
+        """One range after the other. The next is requested before this one is returned, so nsqd
+        works while the caller does. No other request may be made meanwhile. BrokerRefused for a
+        range that is gone, beyond the end, or corrupt."""
 
         def call_from(offset: int) -> Call[Fetched]:
             return calls.fetch(topic, offset, to_offset, bytes_max, partition, identity)
@@ -153,7 +153,7 @@ class BrokerApi:
     def _fetches(
         self, call_from: Callable[[int], Call[Fetched]], position: int, to_offset: int
     ) -> Iterator[Fetched]:
-        """Of this node."""
+        """From this node."""
         asked = False
         try:
             while position < to_offset:
@@ -175,7 +175,7 @@ class BrokerApi:
     # --- of a cluster ---
 
     def other(self, address: str) -> BrokerApi:
-        """Nobody waits for one that does not answer: there may be another leader."""
+        """A silent one is not waited for: there may be another leader."""
         if address not in self._others:
             timeout_ms = min(self._timeout_ms, limits.SPARK_LEADER_MS)
             scheme = "https" if self._address.secure else "http"
@@ -184,7 +184,7 @@ class BrokerApi:
         return self._others[address]
 
     def _completed(self, here: Positions, froms: Froms | None) -> Positions:
-        """With what other nodes of the cluster lead."""
+        """With the partitions that other nodes of the cluster lead."""
         for name, spans in here.topics.items():
             self._leaders |= dict.fromkeys(((name, number) for number in spans.partitions), "")
         there = self._asked(here, froms)
@@ -234,7 +234,7 @@ class BrokerApi:
         return found
 
     def _may_have_moved(self, topic: str, identity: str, error: FetchFailed) -> bool:
-        """Is it worth while to read the partition again, at the leader that there is now?"""
+        """Is it worth reading the partition again, at its present leader?"""
         if isinstance(error, BrokerRefused) and error.code not in _MOVED:
             return False
         found = self.positions([topic])
@@ -245,7 +245,7 @@ class BrokerApi:
     # --- the write side ---
 
     def shape(self, topic: str) -> Shape:
-        """Of a topic that is to be written to: it is made when it is not there."""
+        """The shape of a topic to write to: it is created if missing."""
         try:
             return self.ask(calls.shape(topic))
         except BrokerRefused as refusal:
@@ -255,7 +255,7 @@ class BrokerApi:
         return self.ask(calls.shape(topic))
 
     def commit(self, app: str, version: int, stages: Iterable[Stage]) -> Committed:
-        """All of these in one step, in this order inside a partition; or, when this version of the
+        """Commit all in one step, in this order inside a partition; or, when this version of the
         app was committed before, nothing. A long list goes in parts, again from the first one when
         nsqd has forgotten some."""
         listed = list(stages)
@@ -288,7 +288,7 @@ class BrokerApi:
 
     def _ask_ahead(self, call: Call[Any]) -> bool:
         """Send a call whose answer `_take_asked` will take. False when that is not possible: then
-        it is to be asked in the ordinary way."""
+        send it in the ordinary way."""
         try:
             self._link.send(call.method, call.target)
         except FAILURES:
@@ -333,7 +333,8 @@ class BrokerApi:
 
 
 def answers_for_cluster(api: BrokerApi) -> bool:
-    """Is there a node of a cluster? ConfigError for another nsqd: its messages would be others."""
+    """Is one of them a node of a cluster? ConfigError for another nsqd: its messages would be
+    others."""
     try:
         found = api.positions([_NO_TOPIC], only_here=True)
     except FetchFailed as error:

@@ -56,7 +56,7 @@ class BrokerLogs(NamedTuple):
 
 
 class Brokers:
-    """Of one thread; connections are kept until the end."""
+    """For one thread; connections are kept until the end."""
 
     _failed_s: ClassVar[dict[str, float]] = {}  # when an nsqd did not answer: it is asked last
 
@@ -85,20 +85,20 @@ class Brokers:
         return self._ask(log, calls.offset_at(log.topic, timestamp_ms, log.partition))
 
     def offset_after(self, log: Log, offset: int, length: int) -> int:
-        """How far so many bytes of the log reach from an offset on."""
+        """The offset this many bytes of the log behind another one."""
         return self._ask(log, calls.offset_after(log.topic, offset, length, log.partition))
 
     def _ask(self, log: Log, call: Call[int]) -> int:
         return self.api(log.broker).at(log.topic, log.partition).ask(call)
 
     def label(self, broker: str) -> str:
-        """As the column `broker` has it."""
+        """In the form of the column `broker`."""
         return broker or name_of(self._options.urls[0])
 
     def found(self, begun: Offsets | None = None) -> BrokerLogs:
-        """What all have of the topics that the query asks for. `begun` are the offsets that are
-        known: their nsqds are asked too where nsqlookupds say which there are. A query that knows
-        none needs all partitions, to know where it begins."""
+        """The logs of all topics of the query. `begun` are the known offsets: their nsqds are asked
+        too where nsqlookupds list the nodes. A query without any needs all partitions, to know its
+        beginning."""
         options = self._options
         asked = self._settled(options.topics, options.pattern, begun or {}, begun is None)
         missing = set(options.topics).difference(*(one.topics for one in asked.answers.values()))
@@ -108,14 +108,14 @@ class Brokers:
         return asked._replace(have=have, missing=tuple(sorted(missing)))
 
     def have(self, wanted: Offsets) -> dict[Log, LogSpan]:
-        """What there is of these logs, wherever they are now."""
+        """The present spans of these logs, wherever they are."""
         return self._settled(sorted({log.topic for log in wanted}), None, wanted, True).have
 
     def _settled(
         self, topics: Collection[str], pattern: str | None, begun: Offsets, needs_all: bool
     ) -> BrokerLogs:
-        """When a cluster has chosen its leaders, and these have what was served before. `needs_all`
-        of the logs that are begun, or of all: FetchFailed where one stays offline."""
+        """Waits until a cluster has chosen its leaders, and these have the earlier messages.
+        `needs_all` of the known logs, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
         begun_ids = {log.id for log in begun}
         while True:
@@ -133,7 +133,7 @@ class Brokers:
         return asked
 
     def _asked(self, topics: Collection[str], pattern: str | None, begun: Offsets) -> BrokerLogs:
-        """What the nsqds have that are listed, or that `begun` names; and what each has said."""
+        """The logs of the listed nsqds, and of those in `begun`; and the answer of each."""
         listed = self._listed()
         known = {log.broker for log in begun if log.broker} if self._options.lookupds else set()
         answers: dict[str, Positions] = {}
@@ -184,7 +184,7 @@ class Brokers:
         return {(name, number) for name, spans in found.items() for number in spans.partitions}
 
     def ends_of(self, names: Collection[str]) -> Ends:
-        """Where deleted logs of these topics ended, as far as it is known."""
+        """The ends of deleted logs of these topics, as far as known."""
         if names:
             self._asked(names, None, {})
         return {name: self.ended[name] for name in names if name in self.ended}
@@ -234,8 +234,8 @@ def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[L
 
 
 def _once(have: Mapping[Log, LogSpan], is_cluster: bool) -> dict[Log, LogSpan]:
-    """Nodes of one cluster may be asked by other names than it has for them. Elsewhere it is a
-    ConfigError when two addresses are of one nsqd: its messages would come twice."""
+    """Nodes of one cluster may have other names than it has for them. Elsewhere it is a ConfigError
+    when two addresses are of one nsqd: its messages would come twice."""
     found: dict[LogId, Log] = {}
     for log in have:
         other = found.setdefault(log.id, log).broker

@@ -38,9 +38,9 @@ def decode(
     log: str = "",
     broker: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of [from_offset, to_offset), in pieces of about equal size. `span` is
-    what the broker says to have sent: from this offset up to that one. RangeCorrupt names what is
-    wrong: a batch whose crc is, or offsets that do not follow one another or are not the span."""
+    """The messages of [from_offset, to_offset), in pieces of about equal size. `span` is the range
+    that the broker claims to send. RangeCorrupt names the fault: a batch with a wrong crc, or
+    offsets that are not consecutive or not the span."""
     names = [field.name.lower() for field in schema]
     sections = {name: section for name, section in _SECTIONS.items() if name in names}
     columns, offsets = _checked(data, span, list(sections.values()))
@@ -59,8 +59,8 @@ def decode(
 def _checked(
     data: bytes, span: tuple[int, int] | None, sections: Sequence[Section]
 ) -> tuple[Columns, np.ndarray[Any, Any]]:
-    """Each batch has its crc checked. That they are the right ones, all of them, is seen in their
-    offsets: a batch from elsewhere, a row too few or too many, leaves a step that is not 1 or
+    """The crc of each batch is checked. Whether they are the right ones, and all of them, shows in
+    their offsets: a foreign batch, a row too few or too many, leaves a step that is not 1 or
     another span."""
     try:
         columns = decode_columns(data, sections)
@@ -174,7 +174,7 @@ def _whole(text: str) -> str:
 
 
 def hex_ids(ids: np.ndarray[Any, Any], are_there: pa.Buffer | None = None) -> pa.Array:
-    """`are_there`: a bit for each that is; null is what is not."""
+    """`are_there`: a bit for each present value; the others are null."""
     digits = ids.astype(">u8").tobytes().hex().encode()
     return _fixed_strings(digits, _ID_CHARACTERS, len(ids), are_there)
 

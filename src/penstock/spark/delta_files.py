@@ -47,7 +47,7 @@ class Stager:
         return [file.finish() for file in self._open.values()]
 
     def abandon(self) -> None:
-        """After a failure: the files are of no use."""
+        """After a failure: the files are useless."""
         for file in self._open.values():
             file.abandon()
 
@@ -75,7 +75,7 @@ class Stager:
 
 
 def write(location: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
-    """All of these rows, or after an error no file."""
+    """Write all rows, or after an error no file."""
     stager = Stager(location, shape)
     try:
         for batch in batches:
@@ -143,7 +143,7 @@ class _File:
 
 
 def _sync(path: str) -> None:
-    """A transaction must not name a file that a power loss can take back."""
+    """A transaction must not name a file that a power loss can undo."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -169,7 +169,7 @@ def store(location: TableLocation, relative: str, content: bytes) -> None:
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """In one step: who reads it finds what was there or what is new."""
+    """In one step: readers find the old content or the new."""
     draft = path.with_name(f"{path.name}.tmp")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
@@ -194,7 +194,7 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _statistics(metadata: pq.FileMetaData, names: Sequence[str]) -> str:
-    """What readers skip files by, as the Delta log has it."""
+    """The statistics for readers that skip files, in the form of the Delta log."""
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):

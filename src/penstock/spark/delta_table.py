@@ -48,7 +48,7 @@ Needs = Callable[[Properties], Properties]  # what to set, given what there is; 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table holds. Files are sorted by nothing but the order in which rows came.
+    """The layout of a table. Files are in the order in which rows came.
 
     `statistics` are the columns whose least and greatest value stand in the log. Every file of the
     table needs those of all of them, so none can be added for a table that has files.
@@ -60,7 +60,7 @@ class Shape:
 
     @property
     def properties(self) -> Properties:
-        """What the table has to say of it."""
+        """The table's properties that the layout needs."""
         return {_STATISTICS: ",".join(self.statistics)}
 
     @property
@@ -69,7 +69,7 @@ class Shape:
 
 
 class Staged(NamedTuple):
-    """A file that is written and not yet part of the table."""
+    """A written file that is not part of the table yet."""
 
     path: str  # relative to the table
     size: int
@@ -92,7 +92,7 @@ def cannot_open(uri: str, error: Exception) -> LakeFailed:
 
 
 def partition_text(value: Any) -> str | None:
-    """As the Delta log writes a partition value."""
+    """In the form of a partition value in the Delta log."""
     if value is None or isinstance(value, str):
         return value or None
     return value.isoformat() if isinstance(value, date) else str(value)
@@ -100,7 +100,7 @@ def partition_text(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class TableLocation:
-    """Where a table is, as delta-rs takes it: a path, file:, s3:, ... and its storage options."""
+    """The location of a table for delta-rs: a path, file:, s3:, ... and its storage options."""
 
     uri: str
     options: Mapping[str, str]
@@ -123,7 +123,7 @@ class TableLocation:
             raise cannot_open(self.uri, error) from error
 
     def version(self) -> int | None:
-        """Of the table as it is now; None when there is none."""
+        """The present version of the table; None without a table."""
         table = self.open()
         return None if table is None else int(table.version())
 
@@ -134,13 +134,13 @@ class TableLocation:
         return LocalFileSystem()
 
     def full(self, relative: str) -> str:
-        """For `files()`."""
+        """The path for `files()`."""
         path = self.local_path
         return relative if path is None else str(path / relative)
 
     def create(self, shape: Shape, configuration: Properties) -> None:
-        """Make the table when it is not there; two may do this at once. One that is there gets the
-        properties that its shape needs."""
+        """Create the table if missing; two may do this at once. An existing one gets the properties
+        that its layout needs."""
         path = self.local_path
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
@@ -163,8 +163,8 @@ class TableLocation:
         return {} if table is None else dict(table.metadata().configuration)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Those that the table lacks, also within structs; rows that are there have null in them.
-        Others may do the same meanwhile."""
+        """Add missing columns, also within structs; existing rows have null in them. Others may do
+        the same meanwhile."""
 
         def add(table: DeltaTable) -> bool:
             there = {f.name: _plain(f.type) for f in pa.schema(table.schema().to_arrow())}
@@ -181,8 +181,8 @@ class TableLocation:
         self.change(add, "columns can't be added")
 
     def set_properties(self, wanted: Needs) -> None:
-        """What `wanted` gives for the table's properties, in one step: when somebody else changes
-        them meanwhile, it is asked again."""
+        """Apply the result of `wanted` for the table's properties, in one step: when they change
+        meanwhile, it is called again."""
 
         def put(table: DeltaTable) -> bool:
             fresh = dict(wanted(table.metadata().configuration))
@@ -193,7 +193,7 @@ class TableLocation:
         self.change(put, "its properties can't be set")
 
     def change(self, write: Callable[[DeltaTable], bool | None], failed: str) -> bool:
-        """One transaction, and what it gives. When another was faster, or it gives None, again
+        """One transaction, and its result. When another was faster, or the result is None, repeat
         with the table as it is then."""
         for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
             table = self.open()
@@ -222,8 +222,8 @@ def _changed(known: Properties, wanted: Properties) -> Properties:
 def check_fits(
     location: TableLocation, table: DeltaTable, shape: Shape, addable: Collection[str] = ()
 ) -> None:
-    """SchemaMismatch names the first column that is not as wanted. Those that are `addable`, and
-    what is in them, may be missing."""
+    """SchemaMismatch names the first column that does not fit. Columns that are `addable`, and
+    their fields, may be missing."""
     there, partition_by = pa.schema(table.schema().to_arrow()), table.metadata().partition_columns
     wrong = misfit(there, partition_by, shape, addable)
     if wrong:
@@ -233,7 +233,7 @@ def check_fits(
 def misfit(
     there: pa.Schema, partition_by: Sequence[str], shape: Shape, addable: Collection[str] = ()
 ) -> str:
-    """What does not fit, "" when all does."""
+    """The first mismatch, "" without one."""
     if tuple(partition_by) != shape.partition_by:
         has, wanted = ", ".join(partition_by) or "nothing", ", ".join(shape.partition_by)
         return f"it is partitioned by {has}, not by {wanted}"
@@ -256,7 +256,7 @@ def misfit(
 
 
 def _narrowed(wanted: pa.DataType, there: pa.DataType) -> pa.DataType:
-    """Without what the type of a table's column lacks."""
+    """Without the fields that the table's column lacks."""
     if not (pa.types.is_struct(wanted) and pa.types.is_struct(there)):
         return wanted
     has = {field.name: field.type for field in there}
@@ -291,10 +291,10 @@ def commit(
     follows: int | None = None,
     prepared: Callable[[Properties], bool] | None = None,
 ) -> bool:
-    """One transaction. False when this version, or a later one, is there already; or when the last
-    one is not the one that this one `follows`. `prepared` sees the properties, and says whether it
-    has changed them; what it saw last holds when the commit is done, as a change of them in between
-    makes it fail and begin again.
+    """One transaction. False when this version, or a later one, is committed already; or when the
+    last one is not the one that this one `follows`. `prepared` sees the properties, and returns
+    whether it has changed them; the last ones that it saw hold when the commit is done, as a change
+    in between makes it fail and begin again.
 
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.

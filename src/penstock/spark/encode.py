@@ -25,8 +25,8 @@ _SECTIONS = {"key": Section.KEY, "headers": Section.HEADERS, "timestamp": Sectio
 
 
 class BadRow(ValueError):
-    """Rows that cannot be messages for one reason: their indexes, rising. There may be others, of
-    other reasons. `is_topic`: the topic is what is wrong."""
+    """Rows that cannot be messages for one reason: their indexes, rising. There may be others, for
+    other reasons. `is_topic`: the topic is invalid."""
 
     def __init__(self, indexes: Iterable[int], reason: str, is_topic: bool = False) -> None:
         self.indexes = [int(index) for index in indexes]
@@ -43,8 +43,8 @@ class Block(NamedTuple):
 
 
 def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The columns body, key, headers and timestamp, as given by Spark, in the form in which
-    `encode` takes them. BadRow names a row that cannot be a message."""
+    """The columns body, key, headers and timestamp, as given by Spark, in the form for `encode`.
+    BadRow names a row that cannot be a message."""
     made = {"body": _bodies(columns["body"])}
     if "key" in columns:
         made["key"] = columns["key"].cast(pa.binary())
@@ -56,7 +56,7 @@ def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def encode(rows: pa.RecordBatch, bytes_max: int = limits.SPARK_BATCH_BYTES) -> Iterator[Block]:
-    """Batches of at most so many bytes; a message that is larger is one by itself."""
+    """Batches of at most this many bytes; a larger message has one of its own."""
     sized = [column for column in rows.columns if column.type == pa.binary()]
     sizes = sum(np.diff(ends_of(column)) for column in sized)
     filled = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))  # bytes before each row
@@ -164,7 +164,7 @@ def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any
 
 
 def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
-    """A JSON object."""
+    """As a JSON object."""
     if None in names or len(set(names)) < len(names):
         shown = ", ".join(map(repr, names))
         raise BadRow([index], f"a header has no name, or is there twice: {shown}")
@@ -187,7 +187,7 @@ def valid_of(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def ends_of(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Where the values begin and end in the data: one more than rows."""
+    """The offsets of values in the data: one more than rows."""
     if not len(column):
         return np.zeros(1, np.int32)
     offsets = np.frombuffer(column.buffers()[1], np.int32)

@@ -1,4 +1,4 @@
-"""How far behind a streaming query is: of our pipelines, and of a query of one's own.
+"""The lag of a streaming query: of our pipelines, and of any query.
 
 Spark says after each batch where it ended, and where the logs ended when it was planned. What lies
 between has not been read yet.
@@ -32,7 +32,7 @@ class QueryLag(NamedTuple):
 
 
 class LagListener(StreamingQueryListener, Collector):
-    """Writes a line for each query that is behind, and has the figures for Prometheus."""
+    """Writes a line for each query that lags, and has the figures for Prometheus."""
 
     def __init__(self) -> None:
         self.lags: dict[str, QueryLag] = {}  # by the query's id
@@ -93,8 +93,8 @@ def lag_rows(sources: list[Any]) -> int | None:
 
 
 def logs_of(sources: list[Any]) -> dict[Log, tuple[int, int]]:
-    """How far each log was read, and where it ended when the batch was planned. One that no batch
-    has met yet is read to 0: what is behind it adds up to `lag_rows`."""
+    """The progress in each log, and its end when the batch was planned. A log that no batch has met
+    yet is read to 0: the messages behind it add up to `lag_rows`."""
     found: dict[Log, tuple[int, int]] = {}
     for source in sources:
         reached, latest = (_positions(source[name]) for name in _ENDS)

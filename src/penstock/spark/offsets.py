@@ -1,4 +1,4 @@
-"""Offsets of the source, and the rules about them. Pure: what the broker said is passed in.
+"""Offsets of the source, and their rules. Pure: answers of the broker are passed in.
 
 An offset of the whole source, as it stands in Spark's checkpoint:
 
@@ -37,7 +37,7 @@ LogId = tuple[str, str, int]  # topic, identity, partition
 
 
 class Log(NamedTuple):
-    """One partition of one topic of one nsqd in one life."""
+    """One partition of one topic of one nsqd, since its creation."""
 
     topic: str
     identity: str
@@ -46,7 +46,7 @@ class Log(NamedTuple):
 
     @property
     def name(self) -> tuple[str, str, int]:
-        """What it is called, whichever life it is in."""
+        """Its name, without the identity."""
         return self.broker, self.topic, self.partition
 
     @property
@@ -110,7 +110,7 @@ def end_document(offsets: Mapping[Log, int], start: Mapping[str, Any]) -> dict[s
 
 
 def begun_at(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
-    """Where the batch between these documents begins: where the query began the first time."""
+    """The start of the batch between these documents: the one of its first attempt."""
     return from_document(end["from"] if start.get("initial") and "from" in end else start)
 
 
@@ -133,7 +133,7 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
 
 
 def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, LogSpan]:
-    """Of one nsqd."""
+    """For one nsqd."""
     return {
         Log(name, topic.identity, number, broker): span
         for name, topic in topics.items()
@@ -146,8 +146,8 @@ def ends(have: Logs) -> Offsets:
 
 
 def relocated(offsets: Mapping[Log, int], have: Collection[Log]) -> Offsets:
-    """Offsets of logs that are at another nsqd now: it has moved to another address, or the query
-    has read one nsqd and reads several now, or the other way round."""
+    """Offsets of logs that are at another nsqd now: it has another address, or the query changed
+    between one nsqd and several."""
     now = {log.id: log for log in have}
     return {log if log in have else now.get(log.id, log): at for log, at in offsets.items()}
 
@@ -159,10 +159,10 @@ def resolve(
     falls_to_latest: bool,
     unnamed: str = EARLIEST,
 ) -> Offsets:
-    """Where a query starts or ends. `offset_at` finds the first offset at or after a time; where
-    there is none in any partition of the topic, the end only counts with `falls_to_latest`. A topic
-    that a pattern found and that the bound does not name has all that it has: `unnamed` is which
-    end this is."""
+    """The start or end of a query. `offset_at` finds the first offset at or after a time; where
+    there is none in any partition of the topic, the end counts only with `falls_to_latest`. A topic
+    found by a pattern that the bound does not name is read whole: `unnamed` is which end this
+    is."""
     found: Offsets = {}
     times: dict[Log, int] = {}
     for log, span in have.items():
@@ -181,8 +181,8 @@ def resolve(
 
 
 def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
-    """A time is there as soon as one partition of the topic has come to it: another one that has
-    no message since then begins with its next."""
+    """A time is valid once one partition of the topic has reached it: another one without a later
+    message begins with its next."""
     reached: dict[tuple[str, str], int] = {}
     for log, time_ms in times.items():
         if found[log] < have[log].end:
@@ -195,9 +195,9 @@ def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
 
 
 def check_named(option: str, bound: Bound, have: Logs, may_be_few: bool) -> None:
-    """ConfigError where a topic that is there is named with other partitions than it has: what is
-    left out would be read whole, and an offset of what is not there would be passed over. A stream
-    may begin before its topic is there, so it `may_be_few`: what comes later is read whole."""
+    """ConfigError where an existing topic is named with other partitions than it has: omitted ones
+    would be read whole, and offsets of missing ones ignored. A stream may begin before its topic
+    exists, so it `may_be_few`: later partitions are read whole."""
     there: dict[tuple[str, str], set[int]] = {}
     for log in have:
         there.setdefault((log.broker, log.topic), set()).add(log.partition)
@@ -214,8 +214,8 @@ def check_named(option: str, bound: Bound, have: Logs, may_be_few: bool) -> None
 
 
 def check_begin(bound: Bound, topics: Collection[str]) -> None:
-    """ConfigError where a stream is to begin at an offset of a topic that is not there: when it
-    comes it is read from its earliest offset, and the wish would be passed over."""
+    """ConfigError where a stream should begin at an offset of a missing topic: once created it is
+    read from its earliest offset, and the request would be ignored."""
     for topic, partitions in (bound.offsets or {}).items():
         if topic not in topics and any(offset > 0 for offset in partitions.values()):
             rule = "there is no such topic, so it can begin at 0 or at -2, the earliest, only"
@@ -226,7 +226,7 @@ def check_begin(bound: Bound, topics: Collection[str]) -> None:
 
 
 def available(start: Mapping[Log, int], end: Mapping[Log, int], known: Logs) -> list[Range]:
-    """What lies between; a log that `start` does not know begins with its earliest offset."""
+    """The range between; a log that `start` lacks begins with its earliest offset."""
     ranges = []
     for log in sorted(end):
         first = start.get(log, known[log].earliest if log in known else end[log])
@@ -240,7 +240,7 @@ def byte_limited(
     bytes_max: int,
     offset_after: Callable[[Log, int, int], int],
 ) -> Offsets:
-    """Where a batch of about `bytes_max` ends: each log gets its share, at least one message.
+    """The end of a batch of about `bytes_max`: each log gets its share, at least one message.
     `bytes_from` are the bytes of each log behind the start of its range."""
     sizes = {range_.log: bytes_from.get(range_.log, 0) for range_ in ranges}
     total = sum(sizes.values())
@@ -255,7 +255,7 @@ def byte_limited(
 
 
 def rate_limited(ranges: list[Range], offsets_max: int) -> Offsets:
-    """The same with messages in the place of bytes."""
+    """The same by messages instead of bytes."""
     sizes = {range_.log: range_.size for range_ in ranges}
     return byte_limited(ranges, sizes, offsets_max, lambda _, start, share: start + share)
 
@@ -315,7 +315,7 @@ def planned(
     on_deleted: OnDeleted,
     gone: Collection[str] = (),
 ) -> list[Range]:
-    """What to read for a batch from `start` to `end`, given what there is now."""
+    """The ranges of a batch from `start` to `end`, given the present spans."""
     begun = {log.name: log for log in start}
     met = {log.broker for log in start} | {""}
     ranges = []

@@ -65,7 +65,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def read(cls, given: Mapping[str, str], passed_over: Collection[str] = ()) -> Self:
-        """ConfigError names the first that is wrong."""
+        """ConfigError names the first invalid one."""
         known: Any = inspect.type_info(cls)
         fields = {field.encode_name.lower(): field for field in known.fields}
         found = {}
@@ -115,7 +115,7 @@ def _value(field: inspect.Field, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read. Exactly one of these is there."""
+    """One end of the range. Exactly one of these is set."""
 
     word: str | None = None  # EARLIEST or LATEST
     offsets: PerPartition | None = None
@@ -124,12 +124,12 @@ class Bound:
 
     @property
     def by_partition(self) -> PerPartition:
-        """What it says of each partition, where it does so for all nsqds alike."""
+        """The bound of each partition, where it is the same for all nsqds."""
         given = self.offsets if self.offsets is not None else self.timestamps_ms
         return given if isinstance(given, dict) else {}
 
     def named(self, broker: str, topic: str) -> Mapping[int, int] | None:
-        """What it says of the partitions of this topic; None where it does not name it."""
+        """The bounds of this topic's partitions; None where it is not named."""
         if self.by_broker is not None:
             return self.by_broker.get(broker, {}).get(topic)
         return self.by_partition.get(topic)
@@ -185,8 +185,7 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def included(self) -> tuple[str, ...]:
-        """The columns beside those that are always there. A query of several nsqds says which one a
-        message is of."""
+        """Beside the permanent columns. A query of several nsqds includes the one of a message."""
         has_broker = self.several if self.include_broker is None else self.include_broker
         wanted = {"broker": has_broker, "key": self.include_key, "headers": self.include_headers}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
@@ -196,7 +195,7 @@ NAMES = SourceOptions.names()
 
 
 class Options(SourceOptions, frozen=True, kw_only=True):
-    """And what follows from them."""
+    """The options, and their consequences."""
 
     gone: tuple[str, ...]
     topics: tuple[str, ...]  # empty with a pattern
@@ -212,7 +211,7 @@ class Options(SourceOptions, frozen=True, kw_only=True):
 
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
-    """ConfigError names what is wrong."""
+    """ConfigError names the invalid one."""
     found = SourceOptions.read(given)
     for name in _BATCH_ONLY if streaming else _STREAM_ONLY:
         kind = "batch" if streaming else "streaming"
@@ -319,7 +318,7 @@ def _bound(given: SourceOptions, which: str, default: str) -> Bound:
 
 
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
-    """Of several nsqds each has offsets of its own."""
+    """With several nsqds each has offsets of its own."""
     rule = 'with several nsqds by nsqd: JSON such as {"host:4151": {"orders": {"0": 1234}}}'
     found = _decoded(name, text, rule, dict[str, _Offsets])
     if not all(":" in broker for broker in found):
@@ -342,8 +341,8 @@ def _check_reads(name: str, bound: Bound, word: str, number: int) -> None:
 
 
 def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str | None) -> None:
-    """Offsets and times by partition are given for all topics that are named, and no other; or for
-    some of those that the pattern finds."""
+    """Offsets and times by partition are given for all named topics, and no other; or for some of
+    those that the pattern finds."""
     named = bound.by_partition
     if topics and named and set(named) != set(topics):
         rule = f"it has to name exactly the topics {', '.join(topics)}"

@@ -45,7 +45,7 @@ _SHAPE = Shape(COLUMNS, (), ("rejected_at", "version"))
 
 @dataclass(frozen=True)
 class RejectedTable:
-    """Where they go, and how many of one batch may."""
+    """The target of rejected rows, and their maximum in one batch."""
 
     path: str
     rows_max: int
@@ -80,7 +80,7 @@ class RejectedTable:
 
 
 class Rejected(NamedTuple):
-    """By one task: it is pickled."""
+    """Of one task: it is pickled."""
 
     files: tuple[Staged, ...] = ()
     rows: int = 0
@@ -88,7 +88,7 @@ class Rejected(NamedTuple):
 
 
 class Rejects:
-    """Of one task."""
+    """For one task."""
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
         self._table, self._app, self._version = table, app, version
@@ -97,7 +97,7 @@ class Rejects:
         self._reason = ""
 
     def add(self, rows: Mapping[str, pa.Array], reason: str) -> None:
-        """`rows` are columns as Spark gave them, by what they are to the sink."""
+        """`rows` are columns as Spark gave them, by their role in the sink."""
         count = len(rows["body"])
         self._reason = self._reason or reason
         self._rows += count
@@ -131,8 +131,8 @@ def _column(
 
 
 def _entries(headers: Any) -> list[dict[str, Any]] | None:
-    """Of a map, of Kafka's array, or of the JSON object that a message has. A text that is none is
-    kept whole, under no name."""
+    """The entries of a map, of Kafka's array, or of the JSON object of a message. Other text is
+    kept whole, without a name."""
     if headers is None:
         return None
     if isinstance(headers, bytes | str):

@@ -43,7 +43,7 @@ COLUMNS: dict[str, Column] = {
 
 
 def arrow_type(sql_type: str) -> pa.DataType:
-    """Of a column's values, for a type that COLUMNS names."""
+    """The type of a column's values, for a type in COLUMNS."""
     import pyarrow as pa
 
     if sql_type.startswith("map<"):
@@ -71,14 +71,14 @@ _NEWLY_GIVEN = {n: COLUMNS[n].sql_type for n in ("offset", "id", "attempts", "lo
 
 
 def sql_type(name: str, kind: pa.DataType) -> str:
-    """As a schema of the source names this type of a column."""
+    """The name of a column's type in a schema of the source."""
     column = COLUMNS[name]
     return next((sql for sql in column.also if arrow_type(sql) == kind), column.sql_type)
 
 
 def source_schema(included: Collection[str], body: str = "body") -> str:
-    """The schema of a reader without one of its own, as DDL; `included` are more columns, `body` is
-    what that one is called."""
+    """The default schema of a reader, as DDL; `included` are more columns, `body` is the name of
+    that one."""
     return ", ".join(
         f"{body if name == 'body' else name} {column.sql_type}"
         for name, column in COLUMNS.items()
@@ -87,7 +87,7 @@ def source_schema(included: Collection[str], body: str = "body") -> str:
 
 
 def projection(schema: StructType) -> pa.Schema:
-    """What to produce for this Spark schema. ConfigError for what the source does not have."""
+    """The output for this Spark schema. ConfigError for columns that the source lacks."""
     import pyarrow as pa
 
     fields = []
@@ -108,8 +108,8 @@ def projection(schema: StructType) -> pa.Schema:
 
 
 def sink_columns(schema: StructType, topic: str | None) -> dict[str, str]:
-    """The name of each column that is written, by what it is to the sink: body, topic, partition,
-    key, headers, timestamp. ConfigError for what the sink does not take."""
+    """The name of each written column, by its role in the sink: body, topic, partition, key,
+    headers, timestamp. ConfigError for columns that the sink does not accept."""
     found: dict[str, str] = {}
     for field in schema.fields:
         name, given = field.name.lower(), field.dataType.simpleString()

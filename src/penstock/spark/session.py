@@ -1,4 +1,4 @@
-"""A Spark session as Python sources need it, or a clear word about why there can be none.
+"""A Spark session for Python sources, or a clear error.
 
 Spark runs on Java and says little when there is none; and its workers run the first `python3` of
 the path unless they are told otherwise, which then lacks this package.
@@ -28,7 +28,7 @@ _JAVA_START_S_MAX = 60  # of a loaded machine
 
 
 def require_java() -> str:
-    """The path of a Java that Spark will find, and can use. ConfigError says what is wrong."""
+    """The path of a usable Java that Spark will find. Raises ConfigError."""
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     name = "JAVA_HOME" if home else "java"
@@ -52,9 +52,9 @@ def open_session(
     settings: Mapping[str, str] | None = None,
     java_apart: bool = False,
 ) -> SparkSession:
-    """The session of this process, with the data source and the SQL functions registered. Without
-    a master it is the one that spark-submit was given. `java_apart`: signals to this process's
-    group do not reach the JVM."""
+    """The session of this process, with the data source and the SQL functions registered. Without a
+    master it is that of spark-submit. `java_apart`: signals to this process's group do not reach
+    the JVM."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)

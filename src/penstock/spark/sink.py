@@ -1,4 +1,5 @@
-"""The sink of the data source "penstock": what Spark calls to write, batch and streaming.
+"""The sink of the data source "penstock": the classes that Spark calls to write, batch and
+streaming.
 
 Tasks stage blocks on the broker. The driver commits all stages of a batch in one request, under
 the query's id and the batch's number. nsqd keeps the last number of each query, so a batch that is
@@ -67,7 +68,7 @@ class SinkOptions(Named, frozen=True, kw_only=True, rename="camel"):
 def read_sink_options(
     given: Mapping[str, str], streaming: bool, overwrite: bool = False
 ) -> SinkOptions:
-    """ConfigError names what is wrong."""
+    """ConfigError names the invalid option."""
     if overwrite and streaming:
         rule = (
             "a topic takes what is new (append): the whole result again with each batch would be "
@@ -111,7 +112,8 @@ class TaskStages(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers share. It is pickled: tasks and commits run in processes of their own."""
+    """The common part of both writers. It is pickled: tasks and commits run in processes of their
+    own."""
 
     def __init__(
         self, options: SinkOptions, columns: dict[str, str], store: Mapping[str, str]
@@ -130,7 +132,7 @@ class _Writer:
 
     def _api(self, timeout_ms_min: int = 0) -> BrokerApi:
         """Of the first node that answers, where several of a cluster are named. It has the stages
-        of this batch; if it dies, the batch is done again, at the next one."""
+        of this batch; if it dies, the batch is repeated at the next one."""
         urls = self._options.urls
         there = urls if len(urls) == 1 else filter(self._answers, urls)
         url = next(iter(there), urls[-1])
@@ -154,7 +156,7 @@ class _Writer:
     def _stage(
         self, batches: Iterator[pa.RecordBatch], app: str | None, version: int | None
     ) -> TaskStages:
-        """What is staged belongs to that version of that app, as far as they are known."""
+        """A stage belongs to that version of that app, as far as they are known."""
         task = TaskContext.get()
         query_id = task.getLocalProperty(_QUERY_ID) if task else None
         batch_id = task.getLocalProperty(_BATCH_ID) if task else None
@@ -192,7 +194,8 @@ class _Writer:
         return self._rejected.rejects(app, version)
 
     def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
-        """Rejected rows first: what is published is then all that is missing in their table."""
+        """Rejected rows first: the published messages are then exactly those missing in their
+        table."""
         rejected = [one.staged.rejected for one in messages if one.staged.rejected]
         if self._rejected is not None:
             counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
@@ -208,7 +211,7 @@ class _Writer:
 
     def _scoped(self, app: str) -> str:
         """As with Delta, a version belongs to a table: two writes of one batch into two topics are
-        two, although both say the same."""
+        two, although both have the same number."""
         return app if self._options.topic is None else f"{app}/{self._options.topic}"
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
@@ -217,7 +220,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """One write is one version: of the app that was named, or of one that is made up for it."""
+    """One write is one version: of the named app, or of one made up for it."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(iterator, *self._name())

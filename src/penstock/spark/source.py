@@ -1,4 +1,5 @@
-"""The data source "penstock": what Spark calls, on top of the rules in `offsets` and `options`.
+"""The data source "penstock": the classes that Spark calls, on top of the rules in `offsets` and
+`options`.
 
 Spark keeps one process with the stream reader for the planning of a query, and pickles another
 copy of it to the workers, where only `read` is called: `read` uses nothing but options and its
@@ -89,7 +90,8 @@ class Task(InputPartition):
 
 
 class _Log:
-    """What both readers share: options, the way to the broker, and reading a range."""
+    """The common part of both readers: options, the connection to the broker, and reading a
+    range."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
@@ -107,8 +109,8 @@ class _Log:
         logger.warning("data loss, and failOnDataLoss is false: %s", lost)
 
     def _on_deleted(self, log: Log, offset: int, lost: DataLost, is_back: bool) -> None:
-        """What was read to its end has lost nothing. A topic that is back counts anew, which is
-        to be wanted, or known of an ephemeral one."""
+        """A topic that was read to its end has lost nothing. A recreated topic counts anew, which
+        needs an option, or an ephemeral topic."""
         end = self._ended.get(log.topic, {}).get(log.identity, {}).get(log.partition)
         if self._options.on_topic_deleted == "ignore" or is_ephemeral(log.topic):
             logger.warning("%s; deleted topics are ignored", lost)
@@ -127,7 +129,7 @@ class _Log:
         return [Task(each) for each in offsets.packed(pieces, together, options.min_partitions)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Where nothing was planned, Spark makes a partition of its own: of no range."""
+        """Without a plan Spark makes a partition of its own, without a range."""
         if not isinstance(partition, Task):
             return
         with Brokers(self._options) as brokers:
@@ -167,7 +169,7 @@ class _Log:
             raise DataLost(log.topic, log.partition, reason)
 
     def _after_refusal(self, range_: Range, position: int, refusal: BrokerRefused) -> int:
-        """Where to go on after offsets that are not there; other refusals go up."""
+        """The offset to continue from after missing ones; other errors are raised."""
         following = {
             "TOPIC_NOT_FOUND": range_.end,
             "IDENTITY_CHANGED": range_.end,
@@ -277,10 +279,9 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _left_out(
         self, brokers: Brokers, begun: Offsets, found: BrokerLogs
     ) -> set[tuple[str, int]]:
-        """Partitions of the checkpoint that are there, and that the query does not ask for.
-        ConfigError if these are all: then it is the checkpoint of another query, and going on would
-        begin this one at the wrong position. What is deleted is asked for by its name, for its
-        end."""
+        """Partitions of the checkpoint that exist, and that the query does not read. ConfigError if
+        these are all: then it is the checkpoint of another query, and this one would begin at the
+        wrong position. Deleted topics are asked for by name, for their ends."""
         absent = [log for log in begun if log not in found.have]
         if not absent:
             return set()

@@ -1,4 +1,4 @@
-"""One task's rows on their way to the broker: by topic and partition, in blocks, staged.
+"""One task's rows on their way to the broker: staged by topic and partition, in blocks.
 
 A staged block has a name that nobody else will ever use, so each attempt of a task stages its own,
 and those that the driver does not commit are dropped, or expire. Rows of one partition keep their
@@ -51,7 +51,7 @@ class Staged(NamedTuple):
 
 
 class Stager:
-    """`columns` names the columns by what they are to the sink; `where` names the task in errors.
+    """`columns` names the columns by their role in the sink; `where` names the task in errors.
     `topic` is that of all rows, unless there is a column for it. Rows that cannot be messages go
     into `rejects`; without it they are errors. `turn` is that of `Routing`."""
 
@@ -113,14 +113,14 @@ class Stager:
         self._rejects.add(rows, bad.reason)
 
     def finish(self) -> Staged:
-        """Stage what is left; all that this task staged, in order."""
+        """Stage the rest, and return all stages of this task, in order."""
         for target in list(self._held):
             self._flush(target)
         rejected = self._rejects.finish() if self._rejects is not None else None
         return Staged(tuple(self._stages), self._messages, rejected)
 
     def abort(self) -> None:
-        """What was staged is not wanted. It would expire anyway, so a failure is not one."""
+        """Drop the stages. They would expire anyway, so a failure is no error."""
         self._held.clear()
         if self._rejects is not None:
             self._rejects.abandon()
@@ -227,9 +227,9 @@ class Stager:
     def _without_too_big(
         self, target: Target, blocks: list[Block], rows: pa.RecordBatch, refusal: BrokerRefused
     ) -> pa.RecordBatch:
-        """Batches are right, so what is refused is the size of a message: the largest of the batch
-        that begins where nsqd says. Those that are as large are refused with it, unasked. A whole
-        stage that is too big says nothing about one of several messages."""
+        """Batches are valid, so a refusal concerns the size of a message: the largest of the batch
+        that nsqd names. Equally large ones are refused with it, without asking. A whole stage that
+        is too large tells nothing about one of several messages."""
         position, low, high = 0, 0, 0
         for block in blocks:
             low, high = high, high + block.count
@@ -247,7 +247,7 @@ class Stager:
         return rows.filter(pc.invert(too_big))
 
     def _reject(self, target: Target, rows: pa.RecordBatch, reason: str) -> None:
-        """Rows in the form in which `encode` takes them."""
+        """Rows in the form for `encode`."""
         if self._rejects is None:
             raise TypeError("there is no table for rejected rows")
         count = len(rows)
@@ -260,7 +260,7 @@ class Stager:
 
 
 def abort(api: BrokerApi, stages: list[Stage]) -> None:
-    """Drop what was staged. A broker that is not there drops it later by itself."""
+    """Drop the stages. An unreachable broker drops them later by itself."""
     if stages:
         try:
             api.abort(stages)
@@ -277,8 +277,7 @@ def abort(api: BrokerApi, stages: list[Stage]) -> None:
 
 
 def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
-    """`rows` in the form in which `encode` takes them; `extended` says which are of such a topic.
-    Raises BadRow."""
+    """`rows` in the form for `encode`; `extended` marks those of such a topic. Raises BadRow."""
     names = rows.schema.names
     headers = rows.column("headers") if "headers" in names else pa.nulls(len(rows), pa.binary())
     if "key" in names:
@@ -316,7 +315,7 @@ def _header(key: bytes) -> bytes | None:
 
 
 class Routing:
-    """Of one task. `turn` says with which partition it begins."""
+    """For one task. `turn` is its first partition."""
 
     def __init__(self, api: BrokerApi, turn: int = 0) -> None:
         self._api = api
@@ -332,7 +331,7 @@ class Routing:
     def partitions(
         self, topic: str, keys: pa.Array | None, numbers: pa.Array | None, rows: _Numbers
     ) -> _Numbers:
-        """Of those rows of the columns, all of one topic. Raises BadRow."""
+        """Of these rows of the columns, all of one topic. Raises BadRow."""
         count = self.shape(topic).partitions
         found = np.full(len(rows), ANY if count > 1 else 0, np.int64)
         if keys is not None and count > 1:
@@ -367,8 +366,8 @@ class Routing:
 
 
 def key_hashes(keys: pa.Array) -> _Numbers:
-    """As nsqd has them, whoever publishes: a key falls into the same partition. Of what is null it
-    is the hash of nothing. The library's, as workers may lack the compiled kernel; a call for each
-    key is quicker than NumPy over columns, which takes a step for each four bytes."""
+    """As in nsqd, whoever publishes: a key goes into the same partition. A null has the hash of
+    nothing. The library's, as workers may lack the compiled kernel; a call for each key is quicker
+    than NumPy over columns, which takes a step for each four bytes."""
     hashes = (mmh3.hash(key or b"", 0, False) for key in keys.to_pylist())
     return np.fromiter(hashes, np.uint32, len(keys))

@@ -99,8 +99,8 @@ def _opened(data_path: str) -> closing[Store]:
 
 
 def found_data_path(environment: Mapping[str, str]) -> Path:
-    """Where nsqadmin's files are, when nobody says it: its own -data-path's default, else that of
-    the systemd unit. Raises PenstockError."""
+    """The directory of nsqadmin's files by default: that of its own -data-path, otherwise of the
+    systemd unit. Raises PenstockError."""
     path = Path(default_data_path(environment))
     try:
         if not path.exists() and UNIT_DATA_PATH.exists():
@@ -125,7 +125,7 @@ def become_owner(path: Path) -> None:
 
 @contextmanager
 def _written_down(store: Store, action: str, name: str, role: str = "") -> Iterator[None]:
-    """In the audit log, before it is done."""
+    """Written to the audit log before it is done."""
     entries = store.begin(system_user(), "command line", "", [(action, name)], role)
     try:
         yield
@@ -152,7 +152,7 @@ def _users(store: Store) -> Output:
 
 
 def _tokens(store: Store) -> Output:
-    """With the last use of each: a token that nobody uses any more can go."""
+    """With the last use of each: an unused token can be removed."""
     rows, lines = [], []
     for one in store.tokens():
         name, role, at_s = one.name, one.role.name.lower(), int(one.used_s)

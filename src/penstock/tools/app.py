@@ -1,5 +1,5 @@
-"""`penstock` as typer has it: the decorator that makes a verb of a function, what verbs take, and
-the root, which imports a verb when it is asked for.
+"""`penstock` in typer: the decorator that makes a verb of a function, the parameters of verbs, and
+the root, which imports a verb on first use.
 
 A verb is a function with annotated parameters whose docstring is its help. It returns an `Output`,
 and then has `--json`, or prints by itself and returns the exit code. A parameter of a class of
@@ -29,7 +29,7 @@ def opt(metavar: str = "", about: str = "", *spelled: str, **more: Any) -> Any:
 
 
 def switch(about: str, *spelled: str) -> Any:
-    """By the name of its parameter, unless it is spelled otherwise."""
+    """Named after its parameter, unless a name is given."""
     return typer.Option(*spelled, help=about)
 
 
@@ -82,8 +82,8 @@ def verb(
 def _with_options(
     function: Callable[..., int | Output], without: Collection[str]
 ) -> Callable[..., int]:
-    """The same function, to be called with each option by itself; those that a parameter stands for
-    come last in the help."""
+    """The same function, with a parameter for each option; those of a bundle of options come last
+    in the help."""
     hints = get_type_hints(function, include_extras=True)
     own: list[Parameter] = []
     bundles: dict[str, type[Options]] = {}
@@ -126,7 +126,7 @@ app = group("")  # has the verbs that are no groups
 
 
 def command_of(name: str, module: str) -> Any:
-    """A verb, or a group of verbs, as its module has it."""
+    """A verb, or a group of verbs, as defined by its module."""
     found = import_module(module).app
     return get_group(found).commands[name] if found is app else get_group(found)
 
@@ -163,7 +163,7 @@ class _Root(TyperGroup):
 
 
 def _flags_of(flags: Sequence[Flag]) -> typer.Typer:
-    """What a shell completes behind a daemon, which reads its command line itself."""
+    """Completions behind a daemon, which reads its command line itself."""
     parameters = [
         Parameter(one.name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=None, annotation=
                   Annotated[Literal[one.choices] if any(one.choices) else str,
@@ -176,7 +176,7 @@ def _flags_of(flags: Sequence[Flag]) -> typer.Typer:
 
 
 def root(verbs: Mapping[str, tuple[str, str]]) -> _Root:
-    """Of each verb the module, and what it does."""
+    """The module of each verb, and its summary."""
     get_completion_inspect_parameters()  # it makes the shells known, whose classes are private
     commands: Any = {
         name: TyperCommand(name, help=about, rich_markup_mode=None)
@@ -194,7 +194,7 @@ def root(verbs: Mapping[str, tuple[str, str]]) -> _Root:
 
 
 def run(verbs: Mapping[str, tuple[str, str]], arguments: Sequence[str]) -> int:
-    """The exit code; below 0 where the command line is wrong, which is said already."""
+    """The exit code; below 0 where the command line is wrong, which was reported already."""
     try:
         code = root(verbs).main(list(arguments), "penstock", standalone_mode=False)
     except typer.TyperException as error:

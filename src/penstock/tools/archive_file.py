@@ -34,7 +34,7 @@ FILE_MODE = 0o640
 
 @dataclass(frozen=True)
 class Layout:
-    """Where files go and their names; the same for all topics."""
+    """The directories and names of files; the same for all topics."""
 
     output_dir: Path
     work_dir: Path
@@ -66,8 +66,8 @@ class Layout:
         return bool(self.is_exclusive or self.rotate_bytes or self.moves)
 
     def names(self, topic: str, moment: str) -> Iterator[str]:
-        """In the order in which they are tried. As the official one: with gzip, rotation or a work
-        directory every name has a number, from -000000 on; otherwise a file is continued."""
+        """In the order of attempts. As in the official one: with gzip, rotation or a work directory
+        every name has a number, from -000000 on; otherwise a file is continued."""
         text = self.filename_format.replace("<TOPIC>", topic).replace("<HOST>", self.host)
         text = text.replace("<PID>", str(os.getpid())).replace("<DATETIME>", moment)
         text += ".gz" if self.gzip_level and not text.endswith(".gz") else ""
@@ -93,7 +93,7 @@ class ArchiveFile:
     # --- writing ---
 
     def write(self, body: bytes) -> bool:
-        """True: it is the first of its file, and should be made safe at once."""
+        """True: it is the first of its file, and should be synced at once."""
         file = self._file or self._open()
         if level := self._layout.gzip_level:
             made_s = self._now_ns() // limits.SECOND
@@ -105,7 +105,7 @@ class ArchiveFile:
         return self._fresh
 
     def sync(self) -> None:
-        """What was written is on the disk when this returns. Raises OSError."""
+        """Earlier writes are on disk when this returns. Raises OSError."""
         if self._file is None:
             return
         if self._member is not None:

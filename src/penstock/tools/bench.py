@@ -1,4 +1,4 @@
-"""`penstock bench`: how quickly a running nsqd takes messages, and gives them out.
+"""`penstock bench`: how quickly a running nsqd accepts and delivers messages.
 
 The client is Python on one core, so a quick nsqd is rarely the limit of `publish` and `consume`:
 they compare machines, disks and settings as a Python program meets them. `latency` publishes at a
@@ -31,7 +31,7 @@ _STAMP_BYTES = 8  # the time at which a message of `latency` was published
 
 
 class Plan(NamedTuple):
-    """What is measured, and where: how nsqd is talked to is in `options`."""
+    """The parameters of a measurement; `options` are those of the connection."""
 
     what: str
     topic: str
@@ -136,7 +136,7 @@ async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
 
 
 async def consume(plan: Plan) -> Result:
-    """What waits in the channel, from the first message to the last one."""
+    """From the first waiting message of the channel to the last one."""
     left = plan.messages
     first_ns = last_ns = 0
     ended = asyncio.Event()
@@ -170,7 +170,7 @@ async def consume(plan: Plan) -> Result:
 
 
 async def _until_idle(ended: asyncio.Event, left: Any) -> None:
-    """All came, or none did for a while."""
+    """Until all have come, or none for a while."""
     before = -1
     while before != left():
         before = left()

@@ -1,5 +1,5 @@
-"""`penstock bundle`: one file with all that a report about an installation needs, and a verb that
-reads it and says what is wrong.
+"""`penstock bundle`: one file with everything that a report about an installation needs, and a verb
+that reads it and reports faults.
 
 Exit codes of `gather`: 0 the file is there (what did not answer is written in it), 1 it is not, 2
 the command line is wrong. Those of `analyze` are those of `penstock check`: 0 nothing but notes, 1
@@ -41,7 +41,7 @@ app = group(
 
 
 class Both(Http):
-    """Unlike other verbs this one asks nsqds and nsqlookupds."""
+    """Unlike other verbs this one uses nsqds and nsqlookupds."""
 
     kinds = HTTP[::-1]
 

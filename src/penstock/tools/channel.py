@@ -1,6 +1,5 @@
-"""`penstock channel`: list, make, change and remove the channels of a topic, and what is inside
-them.
-"""
+"""`penstock channel`: list, create, change and remove the channels of a topic, and their
+messages."""
 
 from __future__ import annotations
 
@@ -200,7 +199,7 @@ def _moves(members: Sequence[Node], target: Target, dry_run: bool) -> Answers:
 
 
 def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
-    """Nothing asks about a replay that only delivers again."""
+    """A replay that only delivers again needs no confirmation."""
     skipped = sum(move["messages_skipped"] for move in moves.values())
     given_up = sum(move.get("messages_given_up", 0) for move in moves.values())
     if skipped or given_up:
@@ -209,7 +208,8 @@ def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
 
 
 def _moved(move: Row, dry_run: bool) -> str:
-    """`move`: where it goes, how many come again, are skipped, are given up."""
+    """The effect of `move`: the position, and how many messages come again, are skipped, are given
+    up."""
     positions = [
         (f"partition {one['partition']} " if "partition" in one else "") + f"offset {one['offset']}"
         for one in move.get("partitions") or [move]
@@ -278,7 +278,7 @@ def requeue(
 
 
 def _settle(at: Http, word: str, done: str, wanted: Target) -> Output:
-    """Where the message is: ids of different nodes differ."""
+    """On the node that has the message: ids of different nodes differ."""
 
     def ask(node: Node) -> Any:
         node.post(f"/channel/message/{word}", wanted)

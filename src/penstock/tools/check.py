@@ -120,6 +120,6 @@ def _about_nodes(now: Snapshot) -> Iterator[Finding]:
 
 
 def _most(row: Row, field: str) -> str:
-    """ " (36 in partition 1)", where there are several: the one that has most."""
+    """ " (36 in partition 1)", where there are several: the one with most."""
     most = max(row.get("partitions", ()), key=lambda part: int(part[field]), default=None)
     return f" ({most[field]} in partition {most['partition']})" if most else ""

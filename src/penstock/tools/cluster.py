@@ -1,4 +1,4 @@
-"""`penstock cluster`: what the nodes of a cluster say of it, and first what is wrong with it.
+"""`penstock cluster`: the nodes' reports about their cluster, faults first.
 
 Each node answers `GET /cluster` from its own view of the metadata. Only the leader of a partition
 knows how far its followers are, so the nodes that one answer names are asked, too, and of each
@@ -63,7 +63,7 @@ def gather(at: Http) -> Cluster:
 
 
 def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
-    """Who answers first in turn: any node knows the others."""
+    """The first that answers: any node knows the others."""
     *others, last = members
     for node in others:
         with suppress(NodeFailed):
@@ -72,7 +72,7 @@ def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
 
 
 def ask_numbered(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
-    """At once. What they answer, and why others do not."""
+    """All at once. Their answers, and the errors of the others."""
     found = ask_all(list(members.values()), ask_cluster)
     failures = {number: str(found.bad[node.address]) for number, node in members.items()
                 if node.address in found.bad}  # fmt: skip
@@ -80,7 +80,7 @@ def ask_numbered(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
 
 
 def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
-    """The first answer says which nodes there are."""
+    """The first answer lists the nodes."""
     best: dict[tuple[str, int], tuple[tuple[int, bool], Row]] = {}
     for answer in answers:
         for row in answer["partitions"]:
@@ -129,7 +129,8 @@ def findings(found: Cluster) -> Iterator[Finding]:
 
 
 def _about_partitions(found: Cluster) -> Iterator[Finding]:
-    """Those with the same fault are one finding: a node that is down concerns hundreds."""
+    """The same fault of several partitions is one finding: a node that is down concerns
+    hundreds."""
     down = found.down()
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in found.partitions:
@@ -175,7 +176,7 @@ def _nodes(numbers: Iterable[int]) -> str:
 
 
 def _address(row: Row) -> str:
-    """Empty for a node that has been down since before those that answer began."""
+    """Empty for a node that has been down since before the others began."""
     return f"{bracketed(row['host'])}:{row['http_port']}" if "host" in row else ""
 
 
@@ -235,7 +236,7 @@ def partition_rows(found: Cluster) -> list[Row]:
 
 
 def _show(found: Cluster, rows: list[Row], left: int = 1) -> Output:
-    """Any table, below what is wrong."""
+    """Any table, below the faults."""
     wrong = sorted(findings(found), key=lambda finding: -finding.level)
     texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
     lines = []

@@ -87,7 +87,7 @@ def _stats(node: Node, topic: str) -> Iterable[dict[str, Any]]:
 
 
 def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> list[str]:
-    """Nothing when nobody answers, or the line makes no sense."""
+    """Nothing when no node answers, or the line makes no sense."""
     if ctx.params.get("nsqd_tcp_address"):
         return []  # nsqd gives names over HTTP only
     given = {"nsqd_http_address": ctx.params.get("url"), **ctx.params}
@@ -106,7 +106,7 @@ def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> l
 
 
 def _together(found: connection.Where, addresses: list[str], ask: Ask) -> list[str]:
-    """What came in time."""
+    """The answers that came in time."""
     seconds = float(os.environ.get(VARIABLE, ANSWER_SECONDS))
     members = [Node(each, seconds, found.tls()) for each in addresses]
     answers = ask_all(members, lambda node: list(ask(node)))

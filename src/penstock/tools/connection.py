@@ -1,4 +1,4 @@
-"""Which installation a verb works on, and the options that say so.
+"""The installation that a verb works on, and the options that select it.
 
 What is written on the command line counts first, then the context that `--context` names, then
 addresses in the environment, then the context in `PENSTOCK_CONTEXT`, then the selected one, then
@@ -121,7 +121,7 @@ class Where(NamedTuple):
             print(f"context {self.name} ({self.origin})", file=sys.stderr)
 
     def addresses(self) -> list[str]:
-        """Of the nsqds, over HTTP. Raises NodeFailed when no nsqlookupd answers."""
+        """The nsqds' HTTP addresses. Raises NodeFailed when no nsqlookupd answers."""
         if self.context.nsqd_http_address:
             return list(self.context.nsqd_http_address)
         if self.context.lookupd_http_address:
@@ -131,7 +131,7 @@ class Where(NamedTuple):
         return [DEFAULT_ADDRESS]
 
     def tcp_addresses(self) -> tuple[list[str], list[str]]:
-        """(nsqds, nsqlookupds). An nsqd that is known by its HTTP address tells its TCP port."""
+        """(nsqds, nsqlookupds). An nsqd known by its HTTP address reports its TCP port."""
         nsqds = list(self.context.nsqd_tcp_address)
         lookupds = list(self.context.lookupd_http_address)
         if not nsqds and not lookupds:
@@ -143,7 +143,7 @@ class Where(NamedTuple):
         return [DEFAULT_TCP_ADDRESS], []
 
     def client_options(self) -> dict[str, Any]:
-        """Of a Producer or a Consumer."""
+        """The options of a Producer or a Consumer."""
         files = self.tls()
         tls = (files or True) if self.context.tls else None
         return {"tls": tls, "lookup_tls": files, "auth_secret": self.secret()}
@@ -168,7 +168,7 @@ def find(given: Mapping[str, Any], kinds: Sequence[str] = HTTP) -> Where:
 
 
 def chosen() -> tuple[str, str]:
-    """The context that holds when nobody names one or gives an address: (name, who chose it)."""
+    """The context in force without a name or an address: (name, its source)."""
     name = os.environ.get(contexts.VARIABLE, "")
     return (name, contexts.VARIABLE) if name else (contexts.load().selected, SELECTED)
 
@@ -184,7 +184,7 @@ def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
 
 
 def http_addresses(lookupd: Node) -> list[str]:
-    """Of the nsqds that it knows, but for those that serve HTTP on a unix socket, or not at all."""
+    """The nsqds that it knows, except those that serve HTTP on a unix socket, or not at all."""
     return [one.http_address for one in lookupd.ask(calls.nodes()) if one.http_port > 0]
 
 
@@ -216,7 +216,7 @@ class Options:
 
 
 class Connection(Options):
-    """Where a verb works: found when it is first asked for."""
+    """The target of a verb, resolved on first use."""
 
     names: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[tuple[str, ...]] = HTTP
@@ -231,23 +231,22 @@ class Connection(Options):
         return find(vars(self), self.kinds)
 
     def nodes(self, changes: bool = False) -> list[Node]:
-        """`changes`: something is about to be changed on them. Where nobody typed an address it
-        could be the wrong place, so it is named first."""
+        """`changes`: something is about to change on them. An address that nobody typed could be
+        the wrong one, so it is named first."""
         if changes:
             self.where.announce()
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
 
     def members(self, changes: bool = False) -> list[Node]:
-        """The nodes, and the others of a cluster that one of them is in: any may lead what is asked
-        about."""
+        """The nodes, and the others of their clusters: any may lead the partition in question."""
         nodes, tls = self.nodes(changes), self.where.tls()
         # One that hangs is waited for when it is asked what this is about, not here, too.
         asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
         return [*nodes, *self.others(ask_all(asked, ask_cluster).good).values()]
 
     def others(self, answers: Mapping[str, Row]) -> dict[tuple[str, int], Node]:
-        """The nodes that live, by cluster and number, beside those that gave these answers."""
+        """The live nodes, by cluster and number, beside those that gave these answers."""
         asked = {(one["cluster"]["uuid"], one["node"]) for one in answers.values()}
         found: dict[tuple[str, int], Node] = {}
         unknown: set[str] = set()
@@ -269,8 +268,8 @@ class Connection(Options):
         return found
 
     def once(self, *names: str, changes: bool = False) -> list[Node]:
-        """The nodes, but of each cluster one: what is about topics and channels of these names it
-        passes on to the others. What is ephemeral each node has by itself."""
+        """The nodes, but one of each cluster: it forwards requests about topics and channels of
+        these names to the others. Ephemeral ones are separate on each node."""
         nodes, tls = self.nodes(changes), self.where.tls()
         if len(nodes) < 2 or any(map(is_ephemeral, names)):
             return nodes
@@ -284,7 +283,7 @@ class Connection(Options):
 
 
 def confirm_on(members: Sequence[Node], yes: bool, question: str, name: str) -> None:
-    """Somebody wants it on all of them."""
+    """Confirm a change on all of them."""
     confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
 
 

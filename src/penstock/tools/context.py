@@ -27,7 +27,7 @@ app = group(
 
 
 class Fields(Connection):
-    """All of a context, in place of where a verb works."""
+    """All fields of a context, instead of the target of a verb."""
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
@@ -35,7 +35,7 @@ class Fields(Connection):
         return [connection.option(name, *one, no=True) for name, one in fields.items()]
 
     def chosen(self) -> dict[str, Any]:
-        """What is given; an empty value takes a field away."""
+        """The given fields; an empty value removes a field."""
         found: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, list):

@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class ContextTrouble(PenstockError):
-    """An unknown name, an invalid value, a damaged file: the text says which."""
+    """An unknown name, an invalid value, a damaged file: the text names it."""
 
 
 class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,7 +63,7 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return [*self.nsqd_http_address, *self.lookupd_http_address, *self.nsqd_tcp_address]
 
     def check(self, name: str) -> None:
-        """ContextTrouble says which rule is broken."""
+        """ContextTrouble names the broken rule."""
         if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
             rule = f"letters, digits, _ . and -, {NAME_CHARACTERS_MAX} at most"
             raise ContextTrouble(f"{name!r} is no name of a context: {rule}")
@@ -171,7 +171,7 @@ def load() -> Contexts:
 
 @contextmanager
 def changed() -> Iterator[Contexts]:
-    """What is in the file, written back when the block ends without an error."""
+    """The contents of the file, written back when the block ends without an error."""
     file = Path(os.path.realpath(path()))  # who links it elsewhere keeps the link
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -70,7 +70,7 @@ def demo(
 
 
 def _address(text: str) -> ListenAddress:
-    """Not what curl or a browser could not be given: a unix socket, any port."""
+    """None for addresses that curl or a browser cannot use: a unix socket, any port."""
     try:
         found = parse_address(text)
     except ConfigError:
@@ -81,7 +81,7 @@ def _address(text: str) -> ListenAddress:
 
 
 def missing_spark() -> str:
-    """What the archive lacks here, "" when nothing."""
+    """The packages missing for the archive, "" without any."""
     if any(find_spec(name) is None for name in _SPARK):
         return "Spark is not installed; `make run ARGS=--spark` installs it first"
     from penstock.spark.session import require_java
@@ -147,7 +147,7 @@ class Demo(Programs):
         return _pings(self._http)
 
     def web_line(self) -> str:
-        """ "" where it has no web UI."""
+        """ "" without a web UI."""
         if self._web is None:
             return ""
         if self._web.state != "running":
@@ -222,7 +222,7 @@ def _lines(traffic: Traffic, daemons: Demo) -> Iterator[str]:
 
 
 def archive_line(archive: Program) -> str:
-    """Its last line of output."""
+    """The last line of its output."""
     with archive.output.open("rb") as output:
         output.seek(max(0, output.seek(0, 2) - _OUTPUT_BYTES))
         lines = output.read().decode("utf-8", "replace").splitlines()

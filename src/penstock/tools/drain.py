@@ -1,4 +1,4 @@
-"""`penstock drain`: take a node out: refuse publishes, deliver what is there, and stop."""
+"""`penstock drain`: take a node out: refuse publishes, deliver the rest, and stop."""
 
 import time
 from typing import Annotated
@@ -46,7 +46,7 @@ def drain(
 
 
 def _watch(node: Node, total: int) -> Output:
-    """It answers until it has stopped, and then no more."""
+    """It answers until it has stopped."""
     report: Row = {"left": total, "state": "draining"}
     code, text = FAILED, "goes on: the drain was called off, {left} are left"
     with terminal.Progress("drained", total) as progress:

@@ -1,4 +1,4 @@
-"""What comes and goes with a message beside its body: its headers, its key, its partition.
+"""The parts of a message beside its body: headers, key, partition.
 
 A key is a member of the headers where a message has any. On a topic without headers it stands
 alone; here it is then the one header `key`, which is how it is published, too.
@@ -18,7 +18,7 @@ KEY = "key"
 
 
 def carried(message: Message) -> dict[str, Any]:
-    """The headers, and the key among them; of a consumer that asks for an envelope."""
+    """The headers, including the key; from a consumer that asks for an envelope."""
     headers = message.headers
     if message.key is not None:
         headers.setdefault(KEY, message.key)
@@ -26,7 +26,7 @@ def carried(message: Message) -> dict[str, Any]:
 
 
 def as_text(headers: Mapping[str, Any]) -> str:
-    """One line, in as few characters as JSON can."""
+    """One line, in as few characters as JSON allows."""
     return json.dumps(headers, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -93,7 +93,7 @@ class HostPool:
 
 
 class Status:
-    """`note` each request; every `every` of them a line goes to the log, for each address."""
+    """`note` each request; after every `every` of them a line for each address goes to the log."""
 
     def __init__(self, every: int) -> None:
         self._every = every

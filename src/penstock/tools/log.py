@@ -139,7 +139,7 @@ def dump(
 
 
 def _show_events(row: Row) -> None:
-    """In place of the body that holds them."""
+    """Instead of the body that holds them."""
     with suppress(TraceBroken):  # then people see its bytes
         row["events"] = [
             event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}

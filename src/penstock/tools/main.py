@@ -1,6 +1,5 @@
-"""The operator's command: `penstock <verb>`. Each verb is imported when it is asked for, and typer
-only when no daemon is.
-"""
+"""The operator's command: `penstock <verb>`. Each verb is imported on first use, and typer only for
+verbs, not for daemons."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`penstock node`: version, uptime, what flows, disk left, how long ago it was synced."""
+"""`penstock node`: version, uptime, rates, free disk, time of the last sync."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Node:
         tls: ssl.SSLContext | None = None,
         secret: str = "",
     ) -> None:
-        """`secret` goes with what changes something."""
+        """`secret` goes with changes."""
         self.address = address
         self.tls = tls
         self._link = Link(_address(address), timeout_seconds, tls, secret=secret)
@@ -80,7 +80,7 @@ class Node:
     def exchange(
         self, method: str, target: str, body: bytes = b"", content_type: str = ""
     ) -> Answer:
-        """A 200. Raises NodeFailed."""
+        """Expects a 200. Raises NodeFailed."""
         try:
             answer = self._link.exchange(method, target, body, content_type)
         except FAILURES as error:
@@ -115,7 +115,7 @@ def _address(text: str) -> Address:
 
 
 def _reason_of(answer: Answer) -> tuple[str, str]:
-    """Of what went wrong: nsqd's name for it, or whatever there is; and the reason."""
+    """The name and the reason of an error: nsqd's, or the best available."""
     text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
     reason = (document_of(answer.body) or {}).get("reason") or ""
     name = text or http.client.responses.get(answer.status, "")
@@ -141,20 +141,20 @@ def _no_password() -> str:
 
 
 def ask_cluster(node: Node) -> Row:
-    """What a node of a cluster says of it."""
+    """A node's report about its cluster."""
     found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
     return found
 
 
 class Answers(NamedTuple):
-    """Of several nodes: a question to some of them may fail, and the others have been asked."""
+    """Answers of several nodes: some requests may fail, while the others succeed."""
 
     good: dict[str, Any]
     bad: dict[str, NodeFailed]
 
     @property
     def code(self) -> int:
-        """A node that has not got the thing is no failure when others have."""
+        """A node without the topic or channel is no failure when others have it."""
         return FAILED if any(error.status != _NOT_FOUND for error in self.bad.values()) else DONE
 
     def output(self, lines: Callable[[str, Any], Iterable[str]]) -> Output:
@@ -165,7 +165,7 @@ class Answers(NamedTuple):
 
 
 def ask_all(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
-    """All at once: a node that is silent is waited for once, and not by turns."""
+    """All at once: a silent node is waited for once, not by turns."""
 
     def attempt(node: Node) -> Any:
         try:

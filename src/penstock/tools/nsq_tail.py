@@ -31,8 +31,8 @@ FLAGS = (
 
 
 class Printer:
-    """Writes lines, and flushes once a turn of the loop: what is printed is in the pipe before the
-    loop waits again."""
+    """Writes lines, and flushes once a turn of the loop: the output is in the pipe before the loop
+    waits again."""
 
     def __init__(self, count_max: int, stop: Stop) -> None:
         self._out = sys.stdout.buffer

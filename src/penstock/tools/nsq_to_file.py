@@ -86,8 +86,7 @@ def _check(values: Values) -> None:
 
 
 def _need_directories(layout: Layout) -> None:
-    """They are made when they are not there; what can't be written is told now, not at the first
-    message."""
+    """Missing ones are created; an unwritable one fails now, not at the first message."""
     for flag, path in (("output-dir", layout.output_dir), ("work-dir", layout.work_dir)):
         try:
             path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -156,7 +155,7 @@ class Archiver:
         return as_text({"topic": message.topic, **as_json(message)}).encode()
 
     async def _look(self) -> None:
-        """What time alone brings about."""
+        """Work that depends on time alone."""
         while True:
             await asyncio.sleep(min(ROTATION_LOOK_S, self._sync_s))
             async with self._lock:
@@ -174,7 +173,7 @@ class Archiver:
             await self._safely(self._file.close)
 
     async def _safely(self, work: Callable[[], object]) -> None:
-        """Finish what waits, once `work` has made it safe."""
+        """Finish the waiting messages, once `work` has made them durable."""
         await asyncio.to_thread(work)
         self._synced_s = time.monotonic()
         waiting, self._waiting = self._waiting, []

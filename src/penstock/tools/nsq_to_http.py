@@ -1,4 +1,5 @@
-"""`nsq_to_http`: give each message to an HTTP server, and finish it when the server has taken it.
+"""`nsq_to_http`: send each message to an HTTP server, and finish it when the server has accepted
+it.
 
 POST sends the body; any 2xx is taken. GET puts the escaped body into the URL in place of `%s`; only
 200 is taken. Anything else gives the message back, and the consumer backs off.
@@ -119,7 +120,7 @@ class Sender:
         self._pool = HostPool(urls, mode, time.monotonic_ns, self._random)
 
     async def __call__(self, message: Message) -> None:
-        """A handler: to return means that the message is taken."""
+        """A handler: its return finishes the message."""
         if self._random.random() >= self._share:
             return
         try:

@@ -67,7 +67,7 @@ def _check(values: Values) -> None:
 
 
 class Filter:
-    """What becomes of a body: bytes to publish, or None to drop it."""
+    """The filter of a body: the bytes to publish, or None to drop it."""
 
     def __init__(self, field: str, value: str, kept: Sequence[str]) -> None:
         self._field = field
@@ -115,7 +115,7 @@ _LESS = {"E_EXT_NOT_SUPPORT": {KEY, "##trace_id"}, "E_INVALID": set[str]()}
 
 
 class Unfit(PenstockError):
-    """The destination will not take what messages bring, now or later."""
+    """The destination will never accept these messages."""
 
 
 class Carrier:
@@ -130,7 +130,7 @@ class Carrier:
         drop_headers: bool,
         keep_partition: bool,
     ) -> None:
-        """`keep_partition`: a message goes into the partition of the number that it comes from."""
+        """`keep_partition`: a message keeps the number of its partition."""
         self._producer = producer
         self._address = address
         self._topic = topic
@@ -179,7 +179,7 @@ class Carrier:
 
 
 class Forwarder:
-    """Where a destination will not take the messages, whatever is done, the work ends."""
+    """Ends when a destination can never accept the messages."""
 
     def __init__(
         self, carriers: dict[str, Carrier], pool: HostPool, filter: Filter, status: Status,

@@ -1,4 +1,4 @@
-"""How a verb of `penstock` ends, and how it speaks to people and to programs.
+"""The end of a verb of `penstock`, and its output for people and for programs.
 
 Exit codes: 0 done, 1 it failed (one line on stderr says why), 2 the command line is wrong, 130
 Ctrl-C within something that was not done. A verb that goes on until Ctrl-C ends with 0. Where 2
@@ -42,7 +42,7 @@ class WrongUse(PenstockError):
 
 
 class Output(NamedTuple):
-    """What a verb answers: the document to a program (`--json`), the lines to a person."""
+    """The answer of a verb: the document for a program (`--json`), the lines for a person."""
 
     document: Any
     lines: Iterable[str] = ()
@@ -63,7 +63,7 @@ class Output(NamedTuple):
 
 
 def confirm(yes: bool, question: str, name: str) -> None:
-    """What cannot be taken back: a person types the name of the thing, a program says --yes."""
+    """For irreversible actions: a person types the name of the thing, a program gives --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -90,7 +90,7 @@ def texts(**keys: str) -> tuple[Column, ...]:
 def columns_table(
     columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], left: int = 1
 ) -> list[str]:
-    """Lines of a table; of what a row does not have, nothing is shown."""
+    """Lines of a table; missing values are empty."""
     cells = [
         [
             "" if row.get(key) is None and show is not plain else show(row.get(key))

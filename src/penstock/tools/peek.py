@@ -93,7 +93,7 @@ def _from(
 
 
 def _spans(node: Node, topic: str, wanted: int | None, alone: bool) -> dict[int, calls.LogSpan]:
-    """The partitions that are wanted, of those that the node leads."""
+    """The chosen partitions, of those that the node leads."""
     answer = node.ask(calls.positions([topic]))
     found, elsewhere = answer.topics.get(topic), answer.elsewhere.get(topic)
     here = found.partitions if found is not None else {}

@@ -71,7 +71,7 @@ def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _address_flags(context: str) -> list[str]:
-    """Flags from a context, or from addresses in the environment; none when nothing is said."""
+    """Flags from a context, or from addresses in the environment; none without either."""
     found = connection.find({"context": context})
     if not found.name and not any(getattr(found.context, kind) for kind in connection.HTTP):
         return []

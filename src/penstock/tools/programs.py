@@ -28,7 +28,7 @@ STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half 
 
 
 class Program:
-    """A process that can be started again. Its output goes into `output`."""
+    """A process that can be restarted. Its output goes into `output`."""
 
     def __init__(self, name: str, command: Sequence[str], output: Path) -> None:
         self.name, self.output = name, output
@@ -56,7 +56,7 @@ class Program:
         return "\n".join([f"{self.name} {self.state}:", *lines])
 
     def do(self, key: str) -> None:
-        """To pause it again lets it go on."""
+        """A second pause resumes it."""
         if self.process is None or self.process.poll() is not None:
             return
         was_paused = self._asked == "paused"
@@ -90,7 +90,7 @@ def daemon(name: str, module: str, directory: Path, *flags: str) -> Program:
 
 
 def check_free(addresses: Sequence[ListenAddress], others: str) -> None:
-    """Raises PenstockError that names those that somebody has; `others`: how to choose others."""
+    """Raises PenstockError with the used ports; `others`: how to choose others."""
     found = []
     for one in addresses:
         try:
@@ -103,7 +103,7 @@ def check_free(addresses: Sequence[ListenAddress], others: str) -> None:
 
 
 def lacks_web() -> str:
-    """What nsqadmin lacks here, "" when nothing."""
+    """The packages missing for nsqadmin, "" without any."""
     if any(find_spec(name) is None for name in _WEB_PACKAGES):
         return "its packages are not installed (the extra `admin`; `make run` installs them)"
     return ""
@@ -113,8 +113,8 @@ def lacks_web() -> str:
 
 
 class Programs:
-    """The first one is what the others lean on: it ends last. Without the `needed` ones, all if
-    nobody says which, there is no start."""
+    """The first one is needed by the others: it ends last. Without the `needed` ones (all by
+    default) the start fails."""
 
     def __init__(self, programs: Sequence[Program], needed: Sequence[Program] = ()) -> None:
         self.programs = list(programs)
@@ -128,8 +128,8 @@ class Programs:
     async def until_ready(
         self, ended: asyncio.Event, is_ready: Callable[[], bool], seconds_max: float
     ) -> bool:
-        """False: somebody wants an end. PenstockError when one that is needed ends before, with its
-        last words, or it takes too long."""
+        """False: an end was requested. PenstockError when a needed one ends before, with its last
+        output, or takes too long."""
         begun_s, notices = time.monotonic(), 0
         while not await asyncio.to_thread(is_ready):
             for program in self._needed:
@@ -158,8 +158,8 @@ class Programs:
 
 
 def run(programs: Programs, live: Live, ending: str = "s") -> int:
-    """Starts them, and ends them after what lives beside them, also by a signal before there is a
-    loop: nothing is left running. The exit code: that of `live`, 0 after a signal."""
+    """Starts them, and ends them after `live`, also after a signal before there is a loop: nothing
+    is left running. Returns the exit code: that of `live`, 0 after a signal."""
     for number in _ENDINGS:
         signal.signal(number, signal.default_int_handler)
     try:
@@ -174,7 +174,7 @@ def run(programs: Programs, live: Live, ending: str = "s") -> int:
 
 
 async def show(ended: asyncio.Event, seconds: float, draw: Callable[[], Awaitable[bool]]) -> None:
-    """A picture a second, until somebody wants an end, the time is over, or `draw` says False."""
+    """A picture a second, until an end is requested, the time is over, or `draw` returns False."""
     begun_s = time.monotonic()
     while await pause(ended, 1.0) and await draw():
         if seconds and time.monotonic() - begun_s >= seconds:

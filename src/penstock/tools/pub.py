@@ -57,7 +57,7 @@ def pub(
 def _parameters(
     topic: str, delay: str, key: str | None, header: list[str], partition: str | None
 ) -> Row:
-    """Of a request. Raises WrongUse."""
+    """The parameters of a request. Raises WrongUse."""
     try:
         delay_ms = parse_duration(delay) // limits.MS
     except ValueError as error:

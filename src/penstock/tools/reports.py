@@ -1,5 +1,5 @@
-"""Reports on topics and channels: what is asked of the nodes, and how often; those of nodes are in
-`node.py`.
+"""Reports on topics and channels: the requests to the nodes, and their interval; those on nodes are
+in `node.py`.
 
 The sums and rates are nsqadmin's (`snapshot`), so a figure on the command line is the one on its
 pages. For programs there is one document of topics and their channels; what people see are columns
@@ -88,7 +88,7 @@ def failures(now: Snapshot) -> Row:
 
 
 def need_answer(now: Snapshot) -> None:
-    """PenstockError where nobody has answered."""
+    """PenstockError when no node has answered."""
     failed = failures(now)
     if len(failed) == len(now.nodes):
         raise PenstockError("; ".join(f"{address}: {why}" for address, why in failed.items()))
@@ -98,7 +98,7 @@ Show = Callable[["Snapshot", "Snapshot | None"], Output]  # what is now, and wha
 
 
 class Pace(Options):
-    """How often a report comes, and in which form."""
+    """The interval of a report, and its form."""
 
     as_json: Json = False
     goes_on: Annotated[bool, switch("go on, until Ctrl-C", "--watch")] = False
@@ -108,9 +108,9 @@ class Pace(Options):
     def watch(
         self, members: Sequence[Node], show: Show, *wanted: Any, at_once: bool = False
     ) -> int:
-        """Show a `look` for what is wanted, once or until Ctrl-C. Rates are between two looks, and
-        the first is not shown, unless `at_once`: then it has none. The exit code: 1 when a node did
-        not answer, 0 after Ctrl-C."""
+        """Show a `look`, once or until Ctrl-C. Rates are between two looks, and the first is not
+        shown, unless `at_once`: then it has none. Returns the exit code: 1 when a node did not
+        answer, 0 after Ctrl-C."""
         before = None if at_once else look(members, *wanted)
         try:
             for shown in itertools.count(1):
@@ -130,7 +130,7 @@ class Pace(Options):
         return DONE  # it was meant to go on until then
 
     def report(self, members: Sequence[Node], show: Show, *wanted: Any) -> int:
-        """With rates, and nodes that did not answer above what the others say."""
+        """With rates, and silent nodes above the others' figures."""
 
         def below(now: Snapshot, before: Snapshot | None) -> Output:
             need_answer(now)
@@ -148,7 +148,7 @@ class Pace(Options):
 
 
 def names_output(now: Snapshot, document: Row, names: Iterable[str]) -> Output:
-    """Of topics or channels."""
+    """The names of topics or channels."""
     failed = failures(now)
     errors = [f"{address}: {why}" for address, why in failed.items()]
     return Output(document, names, FAILED if failed else DONE, errors)
@@ -188,7 +188,7 @@ def _channel_row(now: Snapshot, one: ChannelState, rated: bool) -> Row:
 
 
 def _parts(now: Snapshot, topic: str, rates: ChannelState | None = None, channel: str = "") -> Row:
-    """Its partitions on each node, where there are several: counts, and of a channel what it has of
+    """The partitions on each node, where there are several: counts, and for a channel the
     `rates`."""
     flows = {(part.node, part.partition): {**fields(part, _FLOW), **fields(part, _AGE)}
              for part in (rates.partitions if rates else ())}  # fmt: skip
@@ -203,8 +203,8 @@ def _parts(now: Snapshot, topic: str, rates: ChannelState | None = None, channel
 
 
 def empty_s(channel: ChannelState) -> float | None:
-    """Until nothing waits at the present rates. None: never. One that keeps up is empty: what its
-    consumers have in hand is no backlog."""
+    """The time until nothing waits at the present rates. None: never. A channel that keeps up is
+    empty: messages in flight are no backlog."""
     left = channel.depth
     if not left or (channel.finish_rate and left <= limits.ADMIN_KEEPS_UP_S * channel.in_rate):
         return 0.0
@@ -231,7 +231,7 @@ _CLIENT_COLUMNS = (
 def channels_output(
     now: Snapshot, before: Snapshot | None, order: Sequence[ChannelState], is_one: bool
 ) -> Output:
-    """With one channel its partitions and its consumers follow."""
+    """A single channel is followed by its partitions and its consumers."""
     found = document(now, True, order) | {"consumers": consumers(now, before or now)}
     rows = []
     for one in order:
@@ -264,13 +264,13 @@ def _age(seconds: float) -> str:
 
 
 def _behind(parts: Sequence[Row]) -> str:
-    """ "3: 12k": what waits in the partition in which most does."""
+    """ "3: 12k": the backlog of the partition with most."""
     worst = max(parts, key=lambda part: int(part["depth"]), default=None)
     return f"{worst['partition']}: {short(worst['depth'])}" if worst and worst["depth"] else "-"
 
 
 def consumers(now: Snapshot, before: Snapshot) -> list[Row]:
-    """Of the channel that was asked about, those with most in flight first."""
+    """Of the requested channel, those with most in flight first."""
     earlier = {(one["node"], one["remote_address"]): one for one in _clients(before)}
     rows = list(_clients(now))
     for row in rows:
@@ -340,8 +340,8 @@ def _chosen(topic: TopicState, partition: int | None) -> list[TopicPart]:
 
 
 def _topic_lines(found: Row) -> list[str]:
-    """Below a channel's name stands what waits in it. A topic with one partition has the line of
-    the total alone."""
+    """The backlog is below a channel's name. A topic with one partition has only the line of the
+    total."""
     rows = []
     for one in found["partitions"]:
         refuses = " (refuses publishes)" if one["refusal"] else ""

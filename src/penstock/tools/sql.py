@@ -44,7 +44,7 @@ _PROMPT, _MORE = "sql> ", "...> "
 
 
 class Addresses(Options):
-    """One kind of address, under the names that pipelines have for it."""
+    """One kind of address, under its names in the pipelines."""
 
     url: Annotated[
         Several,
@@ -212,7 +212,7 @@ class Result(NamedTuple):
 
 
 def result_of(answer: Any) -> Result:
-    """Of what DuckDB has executed."""
+    """Of an executed statement of DuckDB."""
     columns = answer.description or ()
     numeric = [str(column[1]).partition("(")[0] in _NUMERIC for column in columns]
     return Result(distinct([column[0] for column in columns]), numeric, _rows(answer))
@@ -225,7 +225,7 @@ def _rows(answer: Any) -> Iterator[list[Any]]:
 
 
 def shown(value: Any) -> Any:
-    """A value as JSON has it. Decimal stays: its digits are exact."""
+    """A value in JSON. Decimal stays: its digits are exact."""
     if value is None or isinstance(value, str | bool | int | decimal.Decimal):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""`penstock stage`: what programs have staged and not committed, and giving it up."""
+"""`penstock stage`: list and discard uncommitted stages of programs."""
 
 import time
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def _node_lines(now: Snapshot) -> Iterator[str]:
 
 
 def _rows(topics: Row, sort: str, with_parts: bool, rated: bool) -> list[Row]:
-    """By name, channels below their topics; or what has most first."""
+    """By name, channels below their topics; or the largest first."""
     found: list[tuple[str, str, Row]] = []
     for topic, row in topics.items():
         channels = row["channels"].items()

@@ -1,4 +1,4 @@
-"""`to_nsq`: publish each record of the standard input to every nsqd that is named.
+"""`to_nsq`: publish each record of the standard input to every named nsqd.
 
 Records end at a delimiter byte; empty ones are left out, a last one without a delimiter is whole.
 It ends at the end of the input, when all of them have said OK.
@@ -55,7 +55,7 @@ def _check(values: Values) -> None:
 
 
 class Records:
-    """Cuts bytes into records, whatever the pieces they come in."""
+    """Cuts bytes into records, in any pieces."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
@@ -98,7 +98,7 @@ class Input:
 
 
 class Publisher:
-    """One record to every nsqd."""
+    """Publishes each record to every nsqd."""
 
     def __init__(
         self, topic: str, headers: Mapping[str, str], producers: Sequence[Producer], stop: Stop

@@ -117,7 +117,7 @@ def concede(
 
 
 def conceded(address: str, document: Row) -> Iterator[str]:
-    """Only the leader of a partition of several replicas waits at what is corrupt."""
+    """Only the leader of a partition with several replicas waits at a corrupt range."""
     if not document["conceded"]:
         yield f"{address}: nothing is waited for"
     for one in document["conceded"]:
@@ -140,8 +140,8 @@ def config(topic: Topic, at: Http, settings: Settings = None, yes: Yes = False) 
 def add_change(
     app: typer.Typer, of: str, word: str, about: str, *without: str, more: str = ""
 ) -> None:
-    """`penstock topic pause orders` and its like: one POST to each node. It asks for --yes unless
-    that is among `without`."""
+    """`penstock topic pause orders` and the like: one POST to each node. It needs --yes unless it
+    is among `without`."""
     without = (*without, "partition", "channel") if of == "topic" else without
     example = f"{of} {word} orders" + " billing" * (of == "channel")
     ends = ["" if "yes" in without else " --yes"]
@@ -163,7 +163,7 @@ add_change(app, "topic", "unpause", "Give messages to channels again", "yes")
 
 
 def act(at: Http, word: str, call: Call[None], yes: bool | None = None) -> Output:
-    """`yes` None: it does not ask. A node that has not got the thing is told apart from one that
+    """`yes` None: no confirmation. A node without the topic is distinguished from one that
     failed."""
     target = dict(call.query)
     name, typed = f"topic {target['topic']}", target.get("channel") or target["topic"]

@@ -1,4 +1,4 @@
-"""`penstock trace`: what happened to a message, from the events in topic `_trace`.
+"""`penstock trace`: the timeline of a message, from the events in topic `_trace`.
 
 The events are read from the logs of the nodes, over HTTP, as nsqadmin reads them (`traces`), or
 from a data directory without a daemon. A search begins where the message's id says that it was
@@ -90,7 +90,7 @@ def _cold_bodies(path: str, from_ms: int) -> Iterator[bytes]:
 
 
 def _timelines(found: list[TracedEvent], contexts: Mapping[int, str]) -> Iterator[str]:
-    """One for each message; what is about ranges is told with each."""
+    """One for each message; each includes the events about ranges."""
     several = len({one.node for one in found}) > 1
     for message_id in dict.fromkeys(one.event.message_id for one in found):
         if not message_id:

@@ -1,5 +1,5 @@
-"""The clients of `penstock demo` and `penstock up`: what they measure, and the account that they
-keep of every message.
+"""The clients of `penstock demo` and `penstock up`: their measurements, and their account of every
+message.
 
 A body names its run, its publisher and a number. A publisher goes on to the next numbers only after
 an OK: what fails is published again, as an application would, so a repeat is no fault, and a number
@@ -52,7 +52,7 @@ class Meter:
             self.delays_ms.append(delay_ms)
 
     def line(self, what: str, delay: str) -> str:
-        """Of what came since the last call."""
+        """Of the messages since the last call."""
         count, delays = self.recent, sorted(self.delays_ms) or [0.0]
         self.recent, self.delays_ms = 0, []
         return (
@@ -62,7 +62,7 @@ class Meter:
 
 
 class Account:
-    """Of one publisher: numbers that were answered, and those that came."""
+    """For one publisher: acknowledged numbers, and received ones."""
 
     def __init__(self, now_s: float) -> None:
         self.acknowledged = 0  # the next number
@@ -95,9 +95,8 @@ class Account:
 
 
 class Traffic:
-    """`addresses` of the nsqds: one publisher for each, which begins there and goes on elsewhere
-    when it must. `channels` says how many consumers each has; what `accounted` gets is accounted
-    for."""
+    """`addresses` of the nsqds: one publisher for each, which begins there and moves on if it must.
+    `channels` are the numbers of consumers; messages of `accounted` are checked."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class Traffic:
         return sum(len(account.waiting) for account in self.accounts)
 
     def lost(self, well_since_s: float | None) -> int:
-        """What was answered long ago and did not come, although all is well since then."""
+        """Acknowledged long ago and not received, although all has been well since then."""
         if well_since_s is None:
             return 0
         before_s = time.monotonic() - LOST_S
@@ -198,7 +197,7 @@ class Traffic:
         )
 
     async def end(self, seconds_max: float = 0.0) -> None:
-        """No publishes any more; what has been answered is still delivered, if there is time."""
+        """Publishing stops; acknowledged messages are still delivered, if there is time."""
         self._stopped = True
         if seconds_max:
             await asyncio.wait(self._publishers, timeout=PUBLISH_S_MAX)

@@ -78,7 +78,7 @@ def up(
 
 
 def find_etcd() -> tuple[str, str]:
-    """The program, and what should be known of it."""
+    """The program, and notes about it."""
     found = shutil.which("etcd")
     if found and Path(found).parent != Path(sys.executable).parent:
         return found, ""
@@ -169,13 +169,13 @@ class Fleet(Programs):
         )
 
     def look(self) -> Cluster | None:
-        """None: nobody answers."""
+        """None: no node answers."""
         asked = {n: node for n, node in self.asked.items() if self.nodes[n].state == "running"}
         answers, failures = cluster.ask_numbered(asked)
         return cluster.merge(answers, failures) if answers else None
 
     def act(self, key: str, number: int) -> str:
-        """What was done."""
+        """Returns the outcome."""
         if key == "r":
             down = [one for one in self.nodes.values() if one.state != "running"]
             for one in down:
@@ -189,7 +189,7 @@ class Fleet(Programs):
 
 
 class Keys:
-    """Of what is typed: a verb and its node (`k1`), or a verb (`r`, `q`)."""
+    """Parses keys: a verb and its node (`k1`), or a verb (`r`, `q`)."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -225,7 +225,7 @@ class Figures(NamedTuple):
 
 
 def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> list[str]:
-    """Nodes, partitions, messages. What a node says of itself counts only while it runs."""
+    """Nodes, partitions, messages. A node's report about itself counts only while it runs."""
     known = {row["node"]: row for row in cluster.status_rows(found)} if found else {}
     rows = []
     for number, state in states.items():

@@ -1,4 +1,4 @@
-"""What the NSQ utilities share: their flags, how they start, and how they end.
+"""The common parts of the NSQ utilities: flags, start, and end.
 
 The flags are Go's, as with the daemons. Exit codes are the utilities' own: 0 after --help,
 --version, SIGINT and SIGTERM and at a wanted end, 1 for everything that is wrong, the command
@@ -105,7 +105,7 @@ def _boolean(text: str) -> bool:
 
 
 def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
-    """None when the options say no TLS."""
+    """None when the options disable TLS."""
     root, cert, key = (tls.get(name, "") for name in ("tls_root_ca_file", "tls_cert", "tls_key"))
     try:
         if not _boolean(tls.get("tls_v1", "false")):
@@ -147,7 +147,7 @@ Values = dict[str, Any]
 
 
 class Stop(asyncio.Event):
-    """Somebody wants an end: by a signal, or because of a failure, the first of which is raised."""
+    """A requested end: by a signal, or because of a failure, the first of which is raised."""
 
     failure: BaseException | None = None
 
@@ -168,7 +168,7 @@ def entry(
     program: str, flags: Sequence[Flag], check: Callable[[Values], None], main: Main
 ) -> Callable[..., int]:
     """The `main` of a console script. `check` raises WrongUse; `main` gets the values of the flags
-    by attribute name, and what a signal sets."""
+    by attribute name, and an event that a signal sets."""
 
     def start(argv: Sequence[str] | None = None) -> int:
         try:  # they have never read the environment
@@ -200,7 +200,7 @@ def entry(
 
 
 async def until_signal(live: Live, *others: int) -> int:
-    """`live` gets what SIGINT, SIGTERM and these set."""
+    """`live` gets an event that SIGINT, SIGTERM and these set."""
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM, *others):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -235,7 +235,7 @@ async def consume_until(
     work: Sequence[tuple[Consumer, Callable[[Message], Coroutine[Any, Any, None]]]],
     concurrency: int,
 ) -> None:
-    """Run each handler on its consumer until the stop; what is in hand is settled first."""
+    """Run each handler on its consumer until the stop; messages in hand are settled first."""
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         for consumer, _ in work:
             await stack.enter_async_context(consumer)
@@ -255,7 +255,7 @@ def need_names(kind: str, *names: str) -> None:
 
 
 def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
-    """Messages come from nsqds that are named, or from those that lookupds know."""
+    """Messages come from named nsqds, or from those that nsqlookupds list."""
     given, lookupds = values[tcp], values["lookupd_http_address"]
     name = tcp.replace("_", "-")
     if not given and not lookupds:
@@ -265,7 +265,7 @@ def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
 
 
 def check_consumers(program: str, values: Values, **own: Any) -> None:
-    """Of a utility that consumes; `own` are options of its consumers."""
+    """For a utility that consumes; `own` are options of its consumers."""
     need_names("channel", values["channel"])
     need_source(values)
     values["changes"] = {
@@ -275,7 +275,7 @@ def check_consumers(program: str, values: Values, **own: Any) -> None:
 
 
 def check_producers(program: str, values: Values) -> None:
-    """Of a utility that publishes."""
+    """For a utility that publishes."""
     values["producer_changes"] = {
         "user_agent": user_agent(program), **producer_changes(values["producer_opt"]),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The file of a bundle: a zip that grows while its parts come, and one that is read.
+"""The file of a bundle: a zip written part by part, and its reader.
 
 Secrets are taken out on the way in: they are never on the disk. The zip is private, and gets its
 name when it is whole, with the manifest as its last file.
@@ -72,7 +72,7 @@ class Manifest(About):
 
 
 class Spool:
-    """A bundle that is being gathered, bounded as a whole. Close it."""
+    """A bundle in creation, bounded as a whole. Close it."""
 
     def __init__(self, path: Path, bytes_max: int = limits.BUNDLE_BYTES_MAX) -> None:
         self._path = path
@@ -86,7 +86,7 @@ class Spool:
     async def add(
         self, name: str, kind: FileKind, data: bytes, asked: str = "", took_ms: int = 0
     ) -> None:
-        """One at a time, and the event loop goes on meanwhile."""
+        """One at a time, while the event loop continues."""
         async with self._lock:
             await asyncio.to_thread(self.put, name, kind, data, asked, took_ms)
 
@@ -124,7 +124,7 @@ class Spool:
         os.replace(self._unfinished, self._path)
 
     def close(self) -> None:
-        """Nothing is left behind of one that was not finished."""
+        """An unfinished bundle leaves nothing behind."""
         with suppress(OSError, ValueError):
             self._zip.close()
         with suppress(OSError):
@@ -144,7 +144,7 @@ class Bundle:
         return self._files.get(name, b"").decode("utf-8", "replace")
 
     def document(self, name: str, form: type[D]) -> D:
-        """Empty when it is not there, or of another form: a daemon may have said anything."""
+        """Empty when it is missing, or of another form: a daemon may have sent anything."""
         try:
             return msgspec.json.decode(self._files[name], type=form)
         except (KeyError, ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""A diagnostic bundle: one file with what an installation says of itself. Bodies of messages are
-never asked for, and secrets never get in (`hiding.py`). docs/formats.md has the list of its files.
+"""A diagnostic bundle: one file with an installation's reports about itself. Bodies of messages are
+never requested, and secrets never get in (`hiding.py`). docs/formats.md lists its files.
 
 nsqlookupds are asked first, because they know nsqds; nsqds may be named, too. A daemon that does
 not answer is written down as such, and the others are asked on. Everything is bounded: the time of
@@ -85,7 +85,7 @@ _CONFIG_KEYS = tuple(sorted({
 
 
 def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> Fetcher:
-    """One that waits for a profile, and takes no longer answers than a bundle may hold."""
+    """A fetcher that waits for a profile, and accepts no longer answers than a bundle may hold."""
     timeout_ns = int((seconds + limits.BUNDLE_ASK_S) * limits.SECOND)
     return Fetcher(
         connect_timeout_ns or limits.FETCH_CONNECT_NS, timeout_ns, tls,
@@ -164,7 +164,7 @@ class Gatherer:
 
 
 class _Daemon:
-    """One of them: its answers, and what we notice while it answers."""
+    """One daemon: its answers, and our observations."""
 
     def __init__(self, gatherer: Gatherer, member: Member) -> None:
         self._gatherer = gatherer
@@ -209,7 +209,7 @@ class _Daemon:
             await self._add_facts()
 
     async def _ping(self) -> bool:
-        """Whether it is there at all. One that answers says what ails it."""
+        """Is it alive? Its answer names its troubles."""
         self._deadline_s = time.monotonic() + limits.BUNDLE_DAEMON_S + 2 * self._gatherer.seconds
         try:
             answer = await self._get("/ping")
@@ -279,7 +279,7 @@ class _Daemon:
         )
 
     async def _config(self) -> None:
-        """Every value of nsqd's own config; one failure says enough."""
+        """Every value of nsqd's own config; one failure suffices."""
         found: dict[str, Any] = {}
         keys = iter(_CONFIG_KEYS)
 
@@ -318,7 +318,7 @@ def _config_value(answer: Fetched) -> Any:
 
 
 class ListedNsqd(msgspec.Struct):
-    """An nsqd as an nsqlookupd lists it, or as it tells of itself."""
+    """An nsqd in the list of an nsqlookupd, or by its own description."""
 
     version: str = ""
     broadcast_address: str = ""
@@ -328,7 +328,7 @@ class ListedNsqd(msgspec.Struct):
 
     @property
     def address(self) -> str:
-        """ "" for one that serves HTTP on a unix socket, or not at all."""
+        """ "" for an nsqd that serves HTTP on a unix socket, or not at all."""
         is_served = self.http_port > 0 and self.broadcast_address
         return f"{bracketed(self.broadcast_address)}:{self.http_port}" if is_served else ""
 
@@ -373,7 +373,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    """Of the process that gathers."""
+    """The limits of the gathering process."""
     kinds = ((name, getattr(resource, f"RLIMIT_{name}", None)) for name in _LIMITS)
     found = {name: resource.getrlimit(kind) for name, kind in kinds if kind is not None}
     memory = (line.partition(":") for line in _read(Path("/proc/meminfo")).splitlines())

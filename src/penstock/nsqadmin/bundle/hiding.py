@@ -1,4 +1,4 @@
-"""What must not leave the house: secrets.
+"""Removes secrets, which must not leave the installation.
 
 Secrets are found by the name that they go by ("...secret...", "...token...", "...password...") and
 by their place in a URL: of a URL only its scheme, host and port are kept, because user, path and
@@ -17,7 +17,7 @@ MASK = "***"
 
 
 class FileKind(Enum):
-    """How a file is read when secrets are looked for in it."""
+    """How secrets are searched in a file."""
 
     JSON = "json"
     METRICS = "metrics"  # Prometheus' text: names stand in labels
@@ -85,12 +85,12 @@ def clean_text(text: str) -> str:
 
 
 def _clean_metric(line: str) -> str:
-    """A sample holds names and a number; a daemon of others may say anything instead."""
+    """A sample holds names and a number; a foreign daemon may send anything instead."""
     return line if _SAMPLE.fullmatch(line) else clean_text(line)
 
 
 def clean_words(words: list[str]) -> str:
-    """A command line, a word in a line. A secret stands behind its flag's = or in the next word."""
+    """A command line, one word a line. A secret follows its flag's =, or is the next word."""
     shown: list[str] = []
     is_next = False
     for word in words:
@@ -124,7 +124,7 @@ def _clean_member(key: str, value: Any) -> Any:
 
 
 def to_bytes(document: Any) -> bytes:
-    """For people to read, too."""
+    """Readable for people, too."""
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=1)
     except (ValueError, OverflowError):  # half a surrogate pair, or a number of many digits

@@ -1,4 +1,4 @@
-"""What is wrong in an installation, from a bundle.
+"""Findings about an installation, from a bundle.
 
 Most rules are those of nsqadmin's "needs attention" (attention.py), over a snapshot that is made
 anew from the bundle's two samples. What nsqadmin itself had found over its minutes is in the bundle
@@ -84,7 +84,7 @@ def judge(bundle: Bundle) -> list[Finding]:
 
 
 def rows_of(found: Iterable[Finding]) -> list[dict[str, Any]]:
-    """For programs."""
+    """In the form for programs."""
     return [
         {
             "level": ("NOTE", "WARNING", "CRITICAL")[one.level],
@@ -129,7 +129,7 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
 
 
 class FindingRow(msgspec.Struct):
-    """A finding of nsqadmin's own, as a bundle has it: all but its state."""
+    """A finding of nsqadmin, in the form of a bundle: without its state."""
 
     level: Level
     what: str
@@ -167,7 +167,7 @@ class _Topic(msgspec.Struct):
 
 
 class _Stats(msgspec.Struct):
-    """What a snapshot relies on."""
+    """The parts of `/stats` that a snapshot needs."""
 
     start_time: int = 0
     health: str = ""
@@ -276,7 +276,7 @@ def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
 
 
 def _clocks(daemons: list[_Daemon]) -> Iterator[Finding]:
-    """Each against ours, which is no better than theirs; so what counts is how far they part."""
+    """Each compared with ours, which is no better; so the largest difference counts."""
     known = [(one.clock_s, one.address) for one in daemons if one.clock_s]
     known.append(([0.0, 0.0], "where it was gathered"))
     (_, early), slow = min(known, key=lambda one: one[0][1])
@@ -341,7 +341,7 @@ def _discovery(
 
 
 def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
-    """One finding for each nsqlookupd that lacks something."""
+    """One finding for each nsqlookupd with something missing."""
     everything = {name for names in found.values() for name in names}
     for lookupd, names in found.items():
         missing = sorted(everything - names)
@@ -353,7 +353,7 @@ def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
 
 
 def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
-    """Of all nodes together: a consumer on one of them is one."""
+    """Over all nodes: a consumer of one node counts."""
     whole = snapshot.make(0.0, {one.address: one.state(1) for one in nodes}, (), (), Snapshot())
     idle = []
     for one in sorted(whole.channels(), key=lambda one: (one.topic, one.name)):

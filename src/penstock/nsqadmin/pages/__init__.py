@@ -1,4 +1,4 @@
-"""What people see: NiceGUI pages at the official URLs, live over one websocket.
+"""The web UI: NiceGUI pages at the official URLs, live over one websocket.
 
 `site.py` has the table of pages. NiceGUI calls one for each browser: `layout.py` finds its caller
 and draws its frame; the page draws itself, and follows the installation by `layout.follow`. What it

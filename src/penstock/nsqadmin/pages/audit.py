@@ -1,5 +1,5 @@
-"""The audit log: who has done what, narrowed by any of it, with the filter in the address, and as a
-file.
+"""The audit log: actions and their users, filtered by any field, with the filter in the address,
+and as a file.
 
 Deep link: /audit?q=TEXT&who=NAME&action=ACTION&target=NAME&result=failed&since=-1h&until=TIME.
 """
@@ -45,7 +45,7 @@ _FILTERS = ("q", "who", "action", "target", "result", "since", "until")
 
 
 async def download(call: Call, form: str = "csv") -> Response:
-    """What the page shows, in full."""
+    """The shown entries, in full."""
     if form not in _FORMS:
         raise ApiError(400, "INVALID_ARG_FORM")
     query = call.request.query_params

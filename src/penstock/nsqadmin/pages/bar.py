@@ -1,4 +1,4 @@
-"""The bar of every page: where one can go, quick open, and who one is.
+"""The bar of every page: navigation, quick open, and the user.
 
 Menus are buttons that show what stands beside them. They and the box of quick open are opened by
 the script below, so that they do so at once, whatever the socket does. What quick open finds is the
@@ -83,7 +83,7 @@ def draw(here: Opened) -> None:
 
 
 def _opener(words: str, icon: str = "") -> ui.element:
-    """A button that shows what stands beside it."""
+    """A button that opens its neighbour."""
     button = parts.written("button", "" if icon else words).classes("opener")
     button.props('type=button aria-expanded="false"')
     if icon:
@@ -106,7 +106,7 @@ def _is_at(path: str, target: str) -> bool:
 
 
 def _who(here: Opened) -> None:
-    """Whom nsqadmin takes the caller for, light or dark, and the way out."""
+    """The user, light or dark, and the logout."""
     with ui.element("div").classes("drop who"):
         _opener(here.caller.shown)
         with ui.element("div").classes("dropped"):
@@ -138,7 +138,7 @@ def _theme(here: Opened) -> None:
 
 
 def remember(here: Opened, name: str, value: str) -> None:
-    """In a cookie of this browser: what the next page has to know before it is drawn."""
+    """Store in a cookie of this browser: settings that the next page needs before it is drawn."""
     cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.deps.base or '/'}"
     ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
 
@@ -182,7 +182,7 @@ def find(
     text: str, snapshot: Snapshot, pages: Iterable[tuple[str, str]],
     count_max: int = limits.ADMIN_FOUND_MAX,
 ) -> list[Suggestion]:  # fmt: skip
-    """`pages`: (path, words) of those that the caller may open."""
+    """`pages`: (path, text) of those that the caller may open."""
     sought = text.strip().casefold()
     offered = [Suggestion("page", words, (path.strip("/"),)) for path, words in pages]
     if not sought:

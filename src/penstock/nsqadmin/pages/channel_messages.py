@@ -102,7 +102,7 @@ class _Messages(_OfChannel):
         layout.poll(here, self._look)
 
     def _buttons(self) -> None:
-        """Those that the caller may press, each with the states in which it does something."""
+        """The buttons for the caller's role, each with the states in which it acts."""
         offered: list[tuple[str, Role, Callable[[], Awaitable[None]], tuple[str, ...]]] = [
             ("Requeue", Role.OPERATE, self._requeue, (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND)),
             ("Redrive", Role.OPERATE, self._redrive, (DEAD,)),
@@ -237,7 +237,7 @@ def _about(state: str, message: Mapping[str, Any]) -> str:
 
 
 def _why(message: Mapping[str, Any], body: str) -> str:
-    """Of a dead letter: the reason, and what it says."""
+    """Of a dead letter: the reason, with its text."""
     sent = words.count(message["attempts"], "time")
     published = words.moment(message["timestamp_ns"])
     last = _LAST.get(message.get("cause") or "", "")  # one from before, or of a restart, has none
@@ -256,7 +256,7 @@ ALL = -1  # partitions
 
 
 def replay_panel(here: Opened, topic: str, name: str) -> None:
-    """For those who may; the others don't see it."""
+    """Only for callers with the role."""
     if here.may(Role.OPERATE):
         with parts.section("Replay"):
             _Replay(here, topic, name)
@@ -338,7 +338,7 @@ def _role_of(move: Move) -> Role:
 
 
 def described(move: Move) -> str:
-    """In words; nothing is said that is not so."""
+    """In words, without guesses."""
     parts = []
     if move.again:
         parts.append(f"{words.count(move.again, 'message')} would come again")

@@ -62,7 +62,7 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
 
 
 def lines(title: str, names: Sequence[str]) -> ui.echart:
-    """A chart of levels over time that has no data yet."""
+    """A chart of levels over time, without data so far."""
     more = {
         "legend": {"top": 0, "right": 0, "icon": "roundRect", "itemHeight": 4, "itemWidth": 16,
                    "textStyle": {"color": "#7a8a96"}},
@@ -77,7 +77,7 @@ def lines(title: str, names: Sequence[str]) -> ui.echart:
 
 
 def drawn(title: str, height_px: int, more: dict[str, Any]) -> ui.echart:
-    """`more`: the series, and what the axis below them is of."""
+    """`more`: the series, and the meaning of the axis below them."""
     options: dict[str, Any] = {
         "title": {"text": title, "left": 0,
                   "textStyle": {"fontSize": 13, "fontWeight": 500, "color": "#7a8a96"}},

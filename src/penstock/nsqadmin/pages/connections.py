@@ -121,7 +121,7 @@ def _is(row: Row, name: str, value: str) -> bool:
 
 
 def panel(here: Opened, topic: str, channel: str = "") -> None:
-    """Who reads it, and of a topic who has published to it."""
+    """The consumers, and for a topic its publishers."""
     label = "Clients" if channel else "Consumers and producers"
     with parts.section(label):
         silent = parts.soft()

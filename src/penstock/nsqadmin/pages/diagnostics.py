@@ -1,4 +1,4 @@
-"""One click for everything that a report needs: gather it, see what is wrong in it, download it."""
+"""One click for a report: gather a bundle, show its findings, download it."""
 
 from nicegui import context, ui
 

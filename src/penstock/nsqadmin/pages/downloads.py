@@ -140,7 +140,7 @@ def _as_line(address: LogAddress, message: Message) -> bytes:
 async def ask(
     here: Opened, topic: str, logs: TopicLogs, shown: dict[str, OffsetSpan], asked: tuple[str, str]
 ) -> None:
-    """What is shown, or from one position to another."""
+    """Download the shown messages, or those between two positions."""
     with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
         which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")
         with ui.element("div") as ends:

@@ -65,9 +65,9 @@ def column(
     field: str, words: str, kind: str = "text", of: Callable[[Any], Any] | None = None,
     to: Callable[[Link, Any], str] = lambda link, one: "", at: int = 0, **more: Any,
 ) -> Column:  # fmt: skip
-    """`of` a thing, by default the attribute of this name; of a state it is a word and its colour:
-    good, warn, bad, soft, or plain. `to` is where a link leads. `at`: it is there only where the
-    table is so wide in pixels, not on a phone."""
+    """`of` a thing, by default the attribute of this name; a state has a word and its colour: good,
+    warn, bad, soft, or plain. `to` is the target of a link. `at`: it is shown only where the table
+    is at least this wide in pixels, not on a phone."""
     shown = {"field": field, "headerName": words} | KINDS[kind] | more
     if at:
         shown["context"] = shown.get("context", {}) | {"from": at}
@@ -85,7 +85,7 @@ def to_topic(**more: Any) -> Column:
 
 
 def row_of(link: Link, columns: Iterable[Column], one: Any, **own: Any) -> Row:
-    """`own` is what the thing does not know itself."""
+    """`own`: values beside those of the thing."""
     row = dict(own)
     for each in columns:
         if each.field not in own:
@@ -113,7 +113,7 @@ class _Table(ui.aggrid):
 
 
 class Grid:
-    """`key` names the field that tells rows apart."""
+    """`key` names the field that identifies rows."""
 
     def __init__(
         self, columns: Sequence[Column], key: str, empty: str, label: str, height: str = "",
@@ -159,8 +159,8 @@ class Grid:
         self.element.client.on_connect(self._on_connect)
 
     def _fit(self, count: int) -> None:
-        """As high as its rows, up to a maximum: the box around it, for a changed style of the table
-        itself would draw it anew."""
+        """As high as its rows, up to a maximum: the box around it, since a changed style of the
+        table itself would redraw it."""
         rows = min(max(count, 2), _ROWS_MEASURED)
         if self._height and rows != self._rows_drawn:
             self._rows_drawn = rows
@@ -177,7 +177,7 @@ class Grid:
             self._send(shown, self._shown)
 
     def _send(self, before: dict[Any, Row], now: dict[Any, Row]) -> None:
-        """What has changed; the first rows come with the table itself."""
+        """Send the changed rows; the first rows come with the table itself."""
         transaction = {
             "add": [row for key, row in now.items() if key not in before],
             "update": [
@@ -195,13 +195,13 @@ class Grid:
             self.show(rows)
 
     async def chosen(self) -> list[Row]:
-        """The rows that are ticked: ours, whatever the browser says that is in them."""
+        """The ticked rows: ours, whatever the browser says about their contents."""
         rows = await self.ask("getSelectedRows") or []
         keys = [row.get(self._key) for row in rows]
         return [self._shown[key] for key in keys if key in self._shown]
 
     async def ask(self, method: str) -> Any:
-        """What the table in the browser says; a browser that is busy has time to."""
+        """Ask the browser's table; a busy browser has time to answer."""
         return await self.element.run_grid_method(method, timeout=_ANSWER_S)
 
     def search(self, text: str) -> None:

@@ -58,8 +58,8 @@ HEADERS = {
 
 
 class Guard:
-    """Around the whole application: refuses sockets that another site opens, or who may not
-    look, and adds HEADERS."""
+    """Wraps the whole application: refuses sockets of other sites and of callers without
+    permission, and adds HEADERS."""
 
     def __init__(self, app: ASGIApp, gate: Gate, base: str) -> None:
         self._app = app
@@ -104,7 +104,7 @@ def _with_headers(send: Send) -> Send:
 
 
 class Drawn(NamedTuple):
-    """A page, for whom, its gate, and where its browser goes in the end."""
+    """A page, its caller, its gate, and the final target of its browser."""
 
     client: Client
     caller: Caller
@@ -117,13 +117,13 @@ _drawn: dict[str, Drawn] = {}
 
 
 def drawn_for(client: Client, caller: Caller, gate: Gate, way_out: str) -> None:
-    """A page tells whom it was drawn for."""
+    """A page registers its caller."""
     _drawn[client.id] = Drawn(client, caller, gate, way_out)
     client.on_delete(lambda: _drawn.pop(client.id, None))
 
 
 async def end_with_rights() -> None:
-    """A log-in that ends, or a role that is taken away, ends its pages too, and what they show."""
+    """The end of a login, or the loss of a role, ends its pages, too, with their contents."""
     while True:
         await asyncio.sleep(limits.ADMIN_RIGHTS_S)
         _end_those_without_rights()  # a function: a variable of this loop would keep a page alive
@@ -143,8 +143,8 @@ def is_open(client: Client) -> bool:
 
 
 def close(client: Client, target: str) -> None:
-    """Its caller may not look any more: lead the browser away, then end the page whatever the
-    browser does. From now on none of its events counts; without a socket NiceGUI deletes it."""
+    """Its caller lost permission: redirect the browser, then end the page whatever the browser
+    does. From now on its events are ignored; without a socket NiceGUI deletes it."""
     _drawn.pop(client.id, None)
     with client:
         go(target)
@@ -168,7 +168,7 @@ def watch_events() -> None:
 
 def _guarded_connect(handler: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     async def handle(sid: str, environ: dict[str, Any], auth: Any = None) -> None:
-        """A socket may say at once which page it is for."""
+        """A socket may name its page at once."""
         query = parse_qs(environ.get("QUERY_STRING", ""))
         page = query.get("client_id", [""])[0]
         if page and not _is_its(environ.get("asgi.scope") or {}, page):
@@ -212,7 +212,7 @@ async def _ignore(sid: str, *ignored: Any) -> None:
 
 
 def _trim() -> None:
-    """With every request, before it may make one more."""
+    """With every request, before it may add one more."""
     if len(Client.instances) < limits.ADMIN_PAGES_WAITING:
         return
     waiting = [one for one in Client.instances.values() if _waits(one)]
@@ -221,13 +221,14 @@ def _trim() -> None:
 
 
 def _waits(client: Client) -> bool:
-    """For its first socket. One that has lost it comes again, or is deleted, soon."""
+    """Waits for its first socket. A page that has lost its socket gets it back, or is deleted,
+    soon."""
     return not client.has_socket_connection and not client._delete_tasks
 
 
 class Sweeper:
-    """A page that is gone is a circle of objects, which only the collector frees. It is called soon
-    after, once for all that left meanwhile: what waits for it lies between things that stay."""
+    """A deleted page is a cycle of objects, which only the collector frees. It is called soon
+    after, once for all pages deleted meanwhile: the waiting objects lie between permanent ones."""
 
     def __init__(self) -> None:
         self._is_due = False

@@ -1,4 +1,4 @@
-"""What every page has: its frame, following the installation, and doing things.
+"""The common parts of pages: the frame, updates from the installation, and actions.
 
 A page is drawn for one browser. Its caller is found once, when it opens, and asked for again at
 every action: a log-in may have ended meanwhile, or a role may have been taken away.
@@ -52,26 +52,26 @@ class Opened:
         return theme_of(self.cookies)
 
     def asked(self, *names: str) -> dict[str, str]:
-        """What the address says of these; "" of those that it does not name."""
+        """These parameters of the address; "" for missing ones."""
         return {name: self.query.get(name, "") for name in names}
 
     def may(self, role: Role) -> bool:
         return self.caller.role >= role
 
     def link(self, *parts: str, **query: object) -> str:
-        """The address of another page; the parts may hold any character. Of the query what is
-        empty is left out."""
+        """The address of another page; its parts may hold any character. Empty parameters are
+        omitted."""
         path = self.deps.base + "/" + "/".join(quote(part, safe="") for part in parts)
         given = {name: value for name, value in query.items() if value not in ("", None)}
         return f"{path}?{urlencode(given)}" if given else path
 
     def show_address(self, *parts: str, **query: object) -> None:
-        """The browser's address leads to what is shown."""
+        """The browser's address leads to the shown contents."""
         ui.navigate.history.replace(self.link(*parts, **query))
 
 
 def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
-    """Who opens the page. Raises LoginWanted or Forbidden."""
+    """The caller of the page. Raises LoginWanted or Forbidden."""
     path = request.url.path.removeprefix(deps.base) or "/"
     caller = viewed(deps, request, role)
     return Opened(deps, caller, path, origin(request), request.cookies, request.query_params)
@@ -81,9 +81,9 @@ def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
 
 
 class Page(NamedTuple):
-    """`draw` is called with who opens it, and with the parameters of the path. `title` may name
-    these; before anything is drawn `check` is called with them, and may raise why there is no such
-    page. Whom the bar does not show it may not open it either."""
+    """`draw` is called with the caller, and with the parameters of the path. `title` may name
+    these; before anything is drawn `check` is called with them, and may raise the reason why there
+    is no such page. A page that is hidden in the bar cannot be opened either."""
 
     path: str
     title: str | Callable[..., str]
@@ -126,8 +126,8 @@ def _framed(here: Opened, title: str) -> Iterator[None]:
 
 
 def _renewal(deps: Deps) -> str:
-    """Keeps the session while its person does something: the socket, and what a page does by
-    itself, do not."""
+    """Extends the session while its person is active: the socket, and the page's own updates, do
+    not."""
     every_ms = 1000 * renewal_s(deps.gate.lifetime_s)
     document = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
     return f"window.penstockSession = {document};\n{static.text('session.js')}"
@@ -159,12 +159,12 @@ def _silent(node: NodeState) -> str:
 
 
 class NoSuchPage(PenstockError):
-    """What the page would be about is not there."""
+    """The subject of the page does not exist."""
 
 
 async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
-    """Raises NoSuchPage. Who can't be asked may have it: then the page is drawn, and its banner
-    names them."""
+    """Raises NoSuchPage. A silent node may have it: then the page is drawn, and its banner names
+    the node."""
     for kind, name in (("topic", topic), ("channel", channel)):
         if name and not is_valid_name(name.encode("utf-8", "replace")):
             raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")
@@ -183,7 +183,7 @@ async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
 
 
 async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
-    """False also when somebody who may know it can't be asked."""
+    """False also when a node that may know it is silent."""
     names, warning = await upstream.topics()
     producers, missed = await upstream.producers()
     if warning or missed:
@@ -232,8 +232,8 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 
 
 def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
-    """Ask now and with every look at the installation, one question at a time and no more often.
-    What can't be had stays as it was: the banner names who does not answer."""
+    """Ask now and with every update of the installation, one request at a time and no more often.
+    On failure the contents stay: the banner names the silent node."""
     errand = Errand()
 
     async def run() -> None:
@@ -265,10 +265,10 @@ async def change(
     here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
     run: Run, detail: str = "", question: str = "", typed: str = "",
 ) -> bool:  # fmt: skip
-    """Do something that changes the installation: ask the person, where there is a question, and
-    the gate, write it down, do it, notify, and show what came of it. Returns whether it was done.
-    What the official one notifies of as several actions has several names; what can't be undone
-    wants its name `typed`."""
+    """Change the installation: ask the person for confirmation, if needed, and the gate, write it
+    down, act, notify, and show the outcome. Returns whether it was done. An action that the
+    official nsqadmin reports as several has several names; an irreversible one wants its name
+    `typed`."""
     deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
     if question and not await _confirm(question, typed):
@@ -288,12 +288,12 @@ async def change(
 
 
 async def do(here: Opened, operation: Operation, question: str = "", typed: str = "") -> bool:
-    """The same with what says itself who may, and what it is called."""
+    """The same with an Operation, which names its role and itself."""
     return await change(here, *operation, question=question, typed=typed)
 
 
 def _why(error: PenstockError) -> str:
-    """Who did not do it, and why."""
+    """The failed nodes, and why."""
     if isinstance(error, UpstreamFailed) and error.failed:
         named = "; ".join(f"{at}: {reason(one)}" for at, one in error.failed.items())
         return f"Nothing was done: {named}"

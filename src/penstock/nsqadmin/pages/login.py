@@ -81,7 +81,7 @@ def add(app: FastAPI, deps: Deps) -> None:
 
     @app.post(f"{deps.base}/session", include_in_schema=False)
     async def renew(request: Request) -> Response:
-        """A page says that its person does something."""
+        """A page reports activity of its person."""
         if access.is_foreign(request.headers) or not deps.gate.renew(request.cookies):
             return Response(status_code=403)
         return _keep(deps, Response(status_code=204), request.cookies[COOKIE], False)
@@ -154,7 +154,7 @@ async def _fields(request: Request) -> dict[str, str]:
 
 
 def _own(deps: Deps, target: str) -> str:
-    """Where to go on: a page of ours and nothing else, however it is written."""
+    """The page to continue with: one of ours, however it is written."""
     is_plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
     if not is_plain or not target.isprintable():
         return f"{deps.base}/"

@@ -1,6 +1,5 @@
-"""The page Lookup: topics that nobody has, making new ones, and all topics and channels with their
-settings as one document, out of an installation and into another.
-"""
+"""The page Lookup: topics without an nsqd, creating new ones, and all topics and channels with
+their settings as one document, exported and imported."""
 
 from functools import partial
 
@@ -152,7 +151,7 @@ class _Form:
         self._changes = ui.element("div")
 
     def _chosen(self) -> list[str]:
-        """Those that answer: all, when there was one when the page was drawn."""
+        """The nodes that answer: all, when there was one when the page was drawn."""
         nodes = self._here.deps.watch.latest.nodes
         chosen = self._nodes.value if self._nodes.visible else list(nodes)
         return [at for at in chosen or () if at in nodes and nodes[at].is_up]
@@ -167,7 +166,7 @@ class _Form:
             return None
 
     async def _preview(self) -> None:
-        """Nothing is changed."""
+        """Changes nothing."""
         found = self._read()
         if found is None:
             return

@@ -1,6 +1,6 @@
-"""One stored message in full: its body in every form, what stands beside it, where it stands in
-each channel, and what can be done with it. And publishing by hand: a new message, or a stored one
-once more, into its own topic or another.
+"""One stored message in full: its body in every form, its other fields, its state in each channel,
+and actions on it. And publishing by hand: a new message, or a stored one again, into its own topic
+or another.
 
 JSON is shown as HTML that can be folded, each kind of value in its colour. Every text of the
 document is escaped, so that nothing of it is ever markup. Its own text, as copied, is the document
@@ -187,7 +187,7 @@ async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool
 
 
 async def publish_again(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
-    """A stored message, byte for byte; its text may be changed before, unless it is masked."""
+    """A stored message, byte for byte; its text may be edited before, unless it is masked."""
     hidden = here.deps.options.mask_field
     log = Log(here.deps.upstream, address.node, topic, hidden, address.partition)
     try:

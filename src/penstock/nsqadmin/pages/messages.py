@@ -114,7 +114,7 @@ class _Browser:
         return [one.address for one in found]
 
     async def _ask_partitions(self) -> None:
-        """Of each node. One that does not answer is taken to have a single one."""
+        """For each node. A silent one counts as having a single partition."""
         upstream = self._here.deps.upstream
         asked = {node: Log(upstream, node, self._topic).extents() for node in self._nodes}
         found, _ = await gathered(asked)
@@ -201,7 +201,7 @@ class _Browser:
         return TopicLogs(deps.upstream, self._addresses(), self._topic, hidden)
 
     def _addresses(self) -> list[LogAddress]:
-        """Of the logs that are chosen."""
+        """The addresses of the chosen logs."""
         nodes = [str(self._node.value)] if self._node.value else self._nodes
         partition = str(self._partition.value or "")
         split = {one.node for one in self._there}
@@ -230,7 +230,8 @@ class _Browser:
             self._remember()
 
     async def _look(self, ask: Callable[[Search], Awaitable[Page]], searched: int = 0) -> bool:
-        """One look at a time: the last one counts. `searched`: it goes on counting from there."""
+        """One search at a time: the last one counts. `searched`: it continues counting from
+        there."""
         self._search.is_stopped = True
         try:
             found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
@@ -262,7 +263,7 @@ class _Browser:
                              for at, span in spans.items()})  # fmt: skip
 
     async def _go_on(self) -> None:
-        """The same search from where it ended; what was found stays."""
+        """Continue the search from its end; the results stay."""
         before, spans = self._lines, self._page.spans
         if await self._look(self._further(self._is_back), self._search.searched):
             found = self._page.spans
@@ -361,7 +362,7 @@ class _Browser:
             self._note_followed()
 
     async def _follow(self) -> None:
-        """What has come since. Of more than somebody could read, the newest."""
+        """The latest messages. Of more than a person can read, the newest."""
         if time.monotonic() > self._followed_until_s:
             self._end_follow()
             self._note.set_text("Following has ended after a while: Follow goes on.")

@@ -1,4 +1,4 @@
-"""Every nsqd, and one of them: where it is, what it holds, how its disk does."""
+"""All nsqds, and one of them: its address, its contents, its disk."""
 
 import re
 import time
@@ -79,7 +79,7 @@ def draw_all(here: Opened) -> None:
 
 
 def _summary(snapshot: Snapshot) -> str:
-    """What stands out among them."""
+    """The exceptional ones."""
     versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
     return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
 
@@ -172,7 +172,7 @@ def _topic_rows(here: Opened, node: NodeState | None) -> list[Row]:
 
 
 def _why(snapshot: Snapshot, node: NodeState | None) -> str:
-    """It is not as it should be."""
+    """The reason of its bad state."""
     if node is None:
         return "No nsqlookupd that answers knows this node."
     if node.error and not node.seen_s:
@@ -238,7 +238,7 @@ def _forget(here: Opened, address: str) -> ui.element:
 
 
 def _tombstone(here: Opened, address: str) -> ui.element:
-    """Take a topic off this node: consumers are told to look elsewhere first."""
+    """Take a topic off this node: consumers are sent elsewhere first."""
 
     async def go() -> None:
         topic = str(name.value or "")
@@ -269,7 +269,7 @@ class Metrics:
 
 
 def read_metrics(text: str) -> Metrics:
-    """Those of the process as a whole: lines of topics have other labels and are left out."""
+    """Metrics of the whole process: lines of topics have other labels and are left out."""
     found = Metrics()
     before = 0
     for name, bound, value in _METRIC.findall(text):

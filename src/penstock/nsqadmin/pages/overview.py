@@ -1,6 +1,5 @@
-"""The whole installation at a glance: how it goes, what needs attention, which topics move and
-which wait, how the nodes do, and the last hours. And the page Counter, for a screen on the wall.
-"""
+"""The whole installation on one page: its state, findings, active and waiting topics, nodes, and
+the last hours. And the page Counter, for a screen on the wall."""
 
 import heapq
 import time
@@ -64,14 +63,14 @@ def draw_counter(here: Opened) -> None:
 
 
 def _lately(here: Opened, series: str, field: str) -> list[float]:
-    """How a series went in the last minutes."""
+    """The course of a series in the last minutes."""
     samples = here.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
     return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
 
 
 def _first_steps(here: Opened) -> None:
-    """What an installation without a topic is told."""
+    """Advice for an installation without a topic."""
     with ui.element("div").classes("panel empty") as empty:
         ui.label("Nothing has been published yet.")
         with ui.element("div"):
@@ -231,7 +230,7 @@ class _Card:
 
 
 def flow_of(snapshot: Snapshot) -> resource.Figures:
-    """What goes through, and what waits."""
+    """Rates and backlog."""
     channels = list(snapshot.channels())
     oldest = resource.oldest_in(channels)
     where = f"{oldest.topic}/{oldest.name}" if oldest else ""

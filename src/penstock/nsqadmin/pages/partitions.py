@@ -1,7 +1,6 @@
-"""The tables of partitions and replicas on the pages of a topic, a channel and a node: which
-partition lags; who leads each in which epoch, and which nodes are in sync. The first are there
-where a topic has several partitions, the second where there is a cluster.
-"""
+"""The tables of partitions and replicas on the pages of a topic, a channel and a node: the lagging
+partition; the leader of each, its epoch, and the nodes in sync. The first are shown for topics of
+several partitions, the second in a cluster."""
 
 from collections.abc import Callable, Sequence
 
@@ -109,7 +108,7 @@ def _share(part: int, whole: int) -> int:
 
 
 def part_note(parts: Sequence[ChannelPart]) -> str:
-    """A sentence on the one that lags; none where it is no different from the others."""
+    """A sentence about the lagging one; none where it differs little from the others."""
     worst = lagging(parts)
     if worst is None:
         return ""

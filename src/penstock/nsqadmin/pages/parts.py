@@ -35,15 +35,15 @@ def go(way: str) -> None:
 
 
 def named(element: E, words: str) -> E:
-    """Give an element a name for screen readers. Text of others never goes through `props(...)`,
+    """Give an element a name for screen readers. Foreign text never goes through `props(...)`,
     which reads it as a list of properties, scripts among them."""
     element.props["aria-label"] = words
     return element
 
 
 def heading(words: str, *trail: tuple[str, str]) -> ui.element:
-    """The page's name; what stands beside it goes into the returned row. `trail`: the pages above
-    it, the highest first, as (words, address)."""
+    """The page's name; its neighbours go into the returned row. `trail`: the pages above it, the
+    highest first, as (text, address)."""
     row = ui.element("div").classes("heading")
     with row:
         if trail:
@@ -72,12 +72,12 @@ def section(words: str) -> ui.element:
 
 
 def row(classes: str = "heading") -> ui.element:
-    """What stands side by side."""
+    """Elements side by side."""
     return ui.element("div").classes(classes)
 
 
 def grow() -> None:
-    """What comes behind it in a row stands at the other end."""
+    """Later elements of the row are right-aligned."""
     ui.element("div").classes("grow")
 
 
@@ -86,7 +86,7 @@ def soft(words: str = "") -> ui.label:
 
 
 def note(words: str = "") -> ui.label:
-    """What screen readers tell when it changes."""
+    """Screen readers announce its changes."""
     return soft(words).props('role="status"')
 
 
@@ -102,7 +102,7 @@ def facts(found: Mapping[str, str], mono: bool = True) -> None:
 
 
 def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table's program takes what begins like a formula for one: here it is a text."""
+    """A spreadsheet takes a text that begins like a formula for one: here it stays a text."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(names)
@@ -116,7 +116,7 @@ def _as_cell(value: object) -> object:
 
 
 def show_age(element: ui.element, stale_s: float) -> None:
-    """Figures that are old are grey; the banner says why, and tables how old they are."""
+    """Old figures are grey; the banner explains it, and tables show their age."""
     element.classes(remove="" if stale_s else "stale", add="stale" if stale_s else "")
 
 
@@ -124,8 +124,8 @@ def show_age(element: ui.element, stale_s: float) -> None:
 def dialog(
     question: str, sure: str = "Go on", classes: str = "", colour: str = "primary", name: str = ""
 ) -> Iterator[ui.dialog]:
-    """What is asked for goes into it. Awaited, it is True or None; with a name only when somebody
-    has typed it."""
+    """Its inputs go into it. Awaited, it is True or None; with a name only when the person has
+    typed it."""
     with named(ui.dialog(), question) as asking, ui.card().classes(classes):
         ui.label(question)
         yield asking
@@ -142,7 +142,7 @@ def dialog(
 
 
 class Redrawn:
-    """An area that is drawn anew when what it shows is not what it was."""
+    """An area that is redrawn when its contents change."""
 
     def __init__(self, classes: str = "") -> None:
         self._area = ui.element("div").classes(classes)
@@ -157,7 +157,7 @@ class Redrawn:
 
 
 class Badge:
-    """A state in a word, with a colour beside it: good, warn, bad or soft. Gone without a word."""
+    """A state in a word, with a colour: good, warn, bad or soft. Hidden without a word."""
 
     def __init__(self) -> None:
         self._label = ui.label().classes("badge")
@@ -170,13 +170,13 @@ class Badge:
 
 
 class Switch:
-    """One button for two actions of which one applies: Pause, or Unpause what is paused. What is
-    paused on some nodes only has both."""
+    """One button for two actions of which one applies: Pause, or Unpause. With a mixed state it has
+    both."""
 
     def __init__(
         self, off: str, on: str, act: Callable[[bool], Awaitable[None]], is_on: bool
     ) -> None:
-        """`act` is called with what shall be."""
+        """`act` is called with the wanted state."""
         self._words = (off, on)
         self._is_on = is_on
         self._button = ui.button(self._words[is_on], on_click=lambda: act(not self._is_on))
@@ -197,7 +197,7 @@ class Switch:
 
 
 class Tile:
-    """One number with its name above and a word below."""
+    """One number with its name above and a note below."""
 
     def __init__(self, label: str, with_curve: bool = False) -> None:
         self._box = ui.element("div").classes("tile")
@@ -211,7 +211,7 @@ class Tile:
         self._box.set_visibility(visible)
 
     def show(self, number: str, note: str, level: str = "") -> None:
-        """`level`: warn or bad when the number is no good one; the note has to say so in words."""
+        """`level`: warn or bad for an unhealthy number; the note has to explain it."""
         self._number.set_text(number)
         self._note.set_text(note)
         self._box.classes(remove="warn bad", add=level)
@@ -222,7 +222,7 @@ class Tile:
 
 
 class Curve:
-    """A small curve without axes: how something went lately. The numbers stand beside it."""
+    """A small curve without axes: the recent course. The numbers are beside it."""
 
     def __init__(self) -> None:
         self.element = ui.html("", sanitize=False).classes("curve")
@@ -232,7 +232,7 @@ class Curve:
 
 
 class Bar:
-    """A share as a bar, with words beside it."""
+    """A share as a bar, with a text beside it."""
 
     def __init__(self, label: str) -> None:
         with ui.element("div").classes("share") as self._box:
@@ -250,7 +250,7 @@ class Bar:
 
 
 def curve(values: Sequence[float]) -> str:
-    """As SVG; empty when there is nothing to see."""
+    """As SVG; empty when there is nothing to show."""
     top = max(values, default=0.0)
     if len(values) < 2 or not top:
         return ""

@@ -1,5 +1,5 @@
-"""Users, their sessions and one's own password, and the tokens of programs: who may do what, who is
-logged in, and when a token was used last.
+"""Users, their sessions and passwords, and the tokens of programs: roles, logins, and the last use
+of each token.
 
 A token is shown once, when it is made: only its hash is kept. Whoever makes one lets a program do
 what its role says, so this takes the same right as making users.
@@ -43,7 +43,7 @@ def draw_account(here: Opened) -> None:
 
 def _form() -> ui.element:
     """Enter presses its button; the browser itself sends nothing. A form of its own, so that
-    password managers know what is asked for."""
+    password managers recognise it."""
     return ui.element("form").classes("heading").on("submit.prevent", js_handler="() => {}")
 
 

@@ -1,5 +1,5 @@
-"""Runs of pipelines: which there are, how far they are, and what became of them; and the page of
-one run, with what it was started with and its report.
+"""Runs of pipelines: their list, progress and outcome; and the page of one run, with its start
+options and its report.
 
 The report is a page that the run has made. It comes out of a topic, so anybody who may publish may
 have written it. It is shown in a frame that may run no script and has no origin, and is served with
@@ -152,7 +152,7 @@ def commit_age_s(run: Run, now_s: float) -> int | None:
 
 
 def what_of(run: Run) -> str:
-    """What it works for: a topic, a table, or topics."""
+    """Its subject: a topic, a table, or topics."""
     options = run.state.options
     found = [options.get("topic"), options.get("to"), run.state.table, options.get("topics")]
     first = next((one for one in found if one), "")
@@ -328,7 +328,7 @@ _TILES = ("Messages", "Rate", "Behind", "Lag", "Left", "Last commit", "Took")
 
 
 def _known(run: Run, phase: str, now_s: float) -> dict[str, tuple[str, str]]:
-    """What the tiles say, of what somebody knows."""
+    """The text of the tiles, as far as known."""
     state = run.state
     goes_on = phase in ("started", "running")
     found = {"Took": (words.span(duration_s(state, phase, now_s)), words.clock(state.started_s))}

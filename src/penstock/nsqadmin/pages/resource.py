@@ -1,7 +1,6 @@
 """The frame of the pages about one thing: a topic, a channel, a node. Each has its name with the
-way to it, a state in a word, a sentence, and figures; topics and channels have buttons. And the
-tables that such pages are made of, which follow the installation by themselves.
-"""
+path to it, a state in a word, a sentence, and figures; topics and channels have buttons. And the
+tables of such pages, which follow the installation by themselves."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ _KINDS = ("node", "topic", "channel")
 
 
 class Frame:
-    """The heading with its badges and buttons, the tabs below it, and what is there while the thing
-    is: a sentence, and figures. The rest goes into `body`."""
+    """The heading with its badges and buttons, the tabs below it, and the summary of an existing
+    thing: a sentence, and figures. The rest goes into `body`."""
 
     def __init__(
         self, here: Opened, figures: Figures, section: str, *names: str,
         gone: Callable[[], object] | None = None,
     ) -> None:  # fmt: skip
         """`section` is "topics" or "nodes", `names` the topic and channel, or the node. `gone`
-        draws what stands there instead where it does not exist."""
+        draws the replacement when it does not exist."""
         above = [(section.capitalize(), here.link(section))]
         above += [(name, here.link(section, name)) for name in names[:-1]]
         of = names if section == "topics" else ()
@@ -77,8 +76,8 @@ def table(
     here: Opened, label: str, columns: Sequence[Column], key: str, empty: str,
     rows: Callable[[Snapshot], list[Row]], height: str = "", is_always: bool = True,
 ) -> None:  # fmt: skip
-    """A section with a table that follows the installation. Not `is_always`: it is there only when
-    it has rows."""
+    """A section with a table that follows the installation. Without `is_always` it is shown only
+    when it has rows."""
     with parts.section(label) as section:
         grid = Grid(columns, key, empty, label, height)
 
@@ -91,9 +90,9 @@ def table(
 
 
 class StateButtons:
-    """Pause, Empty and Delete of a topic or channel, for those who may; hidden while no node of it
-    can be asked, because then nothing would be done. The name of a topic that no nsqlookupd knows a
-    node of can be deleted at them all the same."""
+    """Pause, Empty and Delete of a topic or channel, for callers with the role; hidden while all
+    its nodes are silent, because then nothing would be done. A topic name that no nsqlookupd knows
+    a node of can be deleted at them all the same."""
 
     def __init__(self, here: Opened, topic: str, channel: str = "") -> None:
         self._here = here
@@ -170,7 +169,7 @@ class OnNode(NamedTuple):
 def count_column(
     field: str, words: str, kind: str = "count", none: int | None = 0, **more: Any
 ) -> Column:
-    """A column of what the node says under this name."""
+    """A column of the node's value of this name."""
     return column(field, words, kind, lambda one: one.row.get(field, none), **more)
 
 
@@ -197,7 +196,7 @@ TOPIC_ON_NODE = [
 
 
 def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
-    """What a deletion loses, and what it does not reach."""
+    """The messages that a deletion loses, and the data that it does not reach."""
     left = noderecords.words_about(snapshot, name, channel)
     if channel:
         text = "Delete this channel with its messages on every node?"
@@ -219,7 +218,7 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
 def oldest_of(
     channel: ChannelState | None, where: str, note: str = "unfinished"
 ) -> tuple[str, ...]:
-    """The figure of the oldest unfinished message, which stands out when it is old."""
+    """The age of the oldest unfinished message, highlighted when it is old."""
     if channel is not None and not channel.tells_age:
         return words.UNKNOWN
     if channel is None or not channel.oldest_s:

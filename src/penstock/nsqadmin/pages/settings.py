@@ -1,6 +1,5 @@
-"""The settings of a topic or a channel, on its page: what holds, where it comes from, and changing
-it. An empty field means the default. What only a flag of nsqd decides is shown below.
-"""
+"""The settings of a topic or a channel, on its page: their values and sources, and a form. An empty
+field means the default. Settings that only a flag of nsqd decides are shown below."""
 
 from functools import partial
 
@@ -38,7 +37,7 @@ class _Panel:
         ui.timer(0.05, self._show, once=True)
 
     def _nodes(self) -> list[str]:
-        """Those that have it and answer."""
+        """The nodes that have it and answer."""
         latest, about = self._here.deps.watch.latest, self._about
         having = latest.topics.get(about["topic"])
         nodes = having.nodes if having else []
@@ -77,7 +76,7 @@ class _Panel:
     # --- changing ---
 
     def _changes(self) -> dict[str, str]:
-        """Only what is not as it was, so that nodes that differ elsewhere stay so."""
+        """Only changed values, so that differences between nodes stay elsewhere."""
         found = {}
         for name, (field, held) in self._fields.items():
             value = str(field.value or "").strip()

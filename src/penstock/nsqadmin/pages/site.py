@@ -1,6 +1,5 @@
-"""The pages, under the base path of the application: one table of them, and what is answered in
-the place of one that can't be shown.
-"""
+"""The pages, under the base path of the application: one table of them, and the answers for pages
+that cannot be shown."""
 
 import logging
 from html import escape
@@ -82,10 +81,10 @@ def add(app: FastAPI, deps: Deps) -> None:
 
 
 def _add_answers(deps: Deps) -> None:
-    """Plain ones, so that those who try addresses cost us nothing."""
+    """Plain answers, so that requests for random addresses are cheap."""
 
     def instead(request: Request, heading: str, words: str, status: int) -> HTMLResponse:
-        """`words` say why, and what to do."""
+        """The text gives the reason, and the remedy."""
         way = f'<p><a href="{escape(deps.base)}/">To the overview</a></p>'
         return plain(request, heading, heading, f"<p>{escape(words)}</p>{way}", status)
 

@@ -103,7 +103,7 @@ class Console:
                     ui.label(_KINDS.get(kind, kind.lower())).classes("soft small")
 
     def _insert(self, name: str) -> None:
-        """A click puts the name where the statement's cursor is."""
+        """A click inserts the name at the statement's cursor."""
         button = parts.written("button", name)
         button.props["data-name"] = quoted(name)
         button.props["type"] = "button"
@@ -253,21 +253,21 @@ def _exact(value: Any) -> Any:
 
 
 def quoted(name: str) -> str:
-    """As a statement needs it."""
+    """In the form of a statement."""
     if _PLAIN.fullmatch(name) and name not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def topics_of(deps: Deps) -> list[str]:
-    """Those with messages first, the busiest before the others; Penstock's own last."""
+    """Topics with messages first, the busiest before the others; internal ones last."""
     found = deps.watch.latest.topics.values()
     asked = sorted(found, key=lambda one: (one.is_internal, -one.stored_bytes, one.name))
     return [one.name for one in asked if one.nodes]
 
 
 async def tables_of(deps: Deps) -> list[str]:
-    """The names of the tables that -lake leads to. Looking for them takes a disk."""
+    """The names of the tables of -lake. Finding them reads a disk."""
     names: set[str] = set()
     for lake in deps.options.lake:
         names |= set(await asyncio.to_thread(_below, lake))
@@ -284,7 +284,7 @@ def _below(lake: str) -> list[str]:
 
 
 async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
-    """Of a table or topic; () when it can't be read."""
+    """The columns of a table or topic; () when it cannot be read."""
     reply = await _ask(deps, f"SELECT * FROM {quoted(table)} LIMIT 0")
     return tuple(zip(reply.columns, reply.types, strict=True))
 
@@ -323,7 +323,7 @@ LIMIT 20"""
 
 
 def examples(topic: str) -> dict[str, str]:
-    """By their names; the first stands on the page when it opens."""
+    """By name; the first is shown when the page opens."""
     if not topic:
         return {"What day is it": "SELECT current_date AS today"}
     found = dict(one.split("\n", 1) for one in _EXAMPLES.removeprefix("-- ").split("\n-- "))

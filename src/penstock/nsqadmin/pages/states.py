@@ -1,5 +1,5 @@
-"""How topics, channels and nodes do: in a word with its colour, and in a sentence that says what
-comes, who keeps up, who does not, and what to do about it.
+"""The states of topics, channels and nodes: a word with its colour, and a sentence that names the
+traffic, the lagging channels, and the remedy.
 
 A channel's pace is what its depth has changed by over the last samples: the rates of one look jump,
 and a depth that stays is neither good nor bad.
@@ -61,14 +61,14 @@ def by_topic(found: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def paused(of: TopicState | ChannelState | None) -> str:
-    """Where it is."""
+    """The nodes on which it is paused."""
     if of is None or not of.paused:
         return ""
     return f"{PAUSED} on {len(of.paused_on)} of {len(of.nodes)}" if of.is_paused_partly else PAUSED
 
 
 def silent(node: NodeState) -> str:
-    """Of a node's figures, while it does not answer."""
+    """The figures of a node while it is silent."""
     if not node.stale_s:
         return "" if node.is_up else "node down"
     state = "node down" if node.error else "no answer"
@@ -76,7 +76,7 @@ def silent(node: NodeState) -> str:
 
 
 def topic_badge(topic: TopicState, found: Mapping[str, Sequence[Finding]]) -> Badge:
-    """The worst that is true of it."""
+    """The worst of its states."""
     worst = found.get(topic.name, ())
     if worst and worst[0].level > Level.NOTE:
         return worst[0].state, LEVELS[worst[0].level]
@@ -107,7 +107,7 @@ def node_badge(node: NodeState | None) -> Badge:
 
 
 def disk_of(node: NodeState) -> tuple[float | None, str]:
-    """The share that is used, and what is left in words."""
+    """The used share, and the free space as text."""
     disk = node.document.get("disk") or {}
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
     if free is None or not size:

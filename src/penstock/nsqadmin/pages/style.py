@@ -1,4 +1,4 @@
-"""How it looks: one small sheet over Quasar's. Colours are variables, so that dark is a few lines.
+"""The style: one small sheet over Quasar's. Colours are variables, so that dark is a few lines.
 
 Dark or light is what the browser is set to, until somebody chooses by hand: then a cookie has it,
 so that the very first paint of a page has the right colour (`first_paint`). Charts are drawn as SVG

@@ -1,6 +1,5 @@
-"""One topic: how it does, its channels, who reads and writes, its nodes, its history, and what can
-be done to it. And one channel: the same, with its clients and the messages inside.
-"""
+"""One topic: its state, its channels, consumers and publishers, its nodes, its history, and the
+actions on it. And one channel: the same, with its clients and messages."""
 
 from operator import attrgetter
 
@@ -215,7 +214,7 @@ def on_nodes(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Ro
 
 
 def _near(one: OnNode) -> int | None:
-    """The official nsqd does not tell."""
+    """The official nsqd does not report it."""
     found: int | None = one.row.get("zone_local_msg_count")
     return 0 if found is None and "oldest_age_seconds" in one.row else found
 

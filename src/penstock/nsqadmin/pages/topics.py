@@ -1,4 +1,4 @@
-"""Every topic: what comes in and goes out, what waits and for how long, who reads.
+"""All topics: rates, backlog and its age, consumers.
 
 /topics?q=…&state=…: what the page is narrowed to stands in its address. Topics of Penstock's own
 are hidden until somebody asks for them, which this browser remembers.
@@ -171,14 +171,14 @@ def _row_of(here: Opened, topic: TopicState, attention: Attention, drawn: _Drawn
 
 
 def _rounded(age_s: float) -> int:
-    """As finely as it is shown: a row that looks the same is not sent again."""
+    """Rounded as shown: a row that looks the same is not sent again."""
     step_s = 1 if age_s < 60 else 60 if age_s < 3600 else 360
     return int(age_s // step_s) * step_s
 
 
 def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
-    """How the depths of those topics went where most waits, as short texts: a digit for each point.
-    A curve of thousands would cost more than it shows."""
+    """The courses of the largest backlogs, as short texts: a digit for each point. Curves of
+    thousands of topics would cost more than they show."""
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {

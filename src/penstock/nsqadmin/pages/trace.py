@@ -1,4 +1,4 @@
-"""One message's life as a timeline: /trace?id=…&topic=…&partition=…&since=…"""
+"""A message's timeline: /trace?id=…&topic=…&partition=…&since=…"""
 
 from collections.abc import Mapping
 

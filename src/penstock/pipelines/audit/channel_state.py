@@ -1,4 +1,4 @@
-"""What nsqd itself says of a message that looks stuck or lost in the trace.
+"""nsqd's own state of a message that looks stuck or lost in the trace.
 
 The trace may lack the last events before a kill, and it ends somewhere, while the channel's journal
 is the truth, and of now. Nothing is changed by asking: a dry run of `/channel/setoffset` says where
@@ -31,8 +31,8 @@ Ask = Callable[[str, int, int, str], Answer]  # channel, partition, offset, id
 
 
 class Asker:
-    """Of one topic. An nsqd that does not answer, or has no such topic or channel, is told in
-    `trouble`, and then not asked again."""
+    """For one topic. An nsqd that does not answer, or lacks the topic or channel, is named in
+    `trouble`, and not asked again."""
 
     def __init__(self, api: BrokerApi, topic: str) -> None:
         self._api = api

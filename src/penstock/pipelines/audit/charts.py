@@ -52,7 +52,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
 
 
 def parts_of(channel: ChannelReport) -> dict[str, int]:
-    """Every message in one part: what is lost or stuck is taken out of its fate."""
+    """Each message in one part: lost and stuck ones are taken out of their other outcome."""
     parts = dict(channel.fates)
     parts["unsent"] = parts.get("unsent", 0) - channel.lost
     stuck = channel.stuck
@@ -64,7 +64,7 @@ def parts_of(channel: ChannelReport) -> dict[str, int]:
 
 
 def fates(channels: Sequence[ChannelReport]) -> str:
-    """One bar a channel: what became of its messages. A fault is drawn, however rare it is."""
+    """One bar a channel: the outcomes of its messages. A fault is drawn, however rare it is."""
     shown = []
     for row, channel in enumerate(channels):
         y = 12 + 44 * row
@@ -104,7 +104,7 @@ def over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
 
 
 def histogram(channel: ChannelReport) -> str:
-    """How many messages took how long from publish to finish; each bar is a fifth slower."""
+    """Numbers of messages by the time from publish to finish; each bar is a fifth slower."""
     bars: Counter[int] = Counter()
     for slot in channel.slots.values():
         bars.update(slot["bars"] or {})

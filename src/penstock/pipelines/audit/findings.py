@@ -58,8 +58,8 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Tables:
-    """What is audited. `trace` has the trace table as a view of that name; `archive` and `log` have
-    rows (partition, position, id, us) of the span."""
+    """The input of an audit. `trace` has the trace table as a view of that name; `archive` and
+    `log` have rows (partition, position, id, us) of the span."""
 
     trace: Engine | None
     channels: tuple[str, ...] = ()  # of the trace, none: all
@@ -72,7 +72,7 @@ class Audit:
     def __init__(
         self, tables: Tables, rules: Rules, topic: str, examples: int, ask: Ask | None = None
     ) -> None:
-        """`ask`: nsqd itself, about what looks lost or stuck."""
+        """`ask`: asks nsqd about messages that look lost or stuck."""
         self._tables = tables
         self._rules = rules
         self._topic = topic
@@ -84,7 +84,7 @@ class Audit:
         self._logs: dict[str, Log] = {}
 
     def run(self, say: Callable[[str], None] = lambda what: None) -> Report:
-        """`say` hears what is done next."""
+        """`say` receives the name of the next step."""
         began_s = time.monotonic()
         channels: list[ChannelReport] = []
         if self._tables.trace is not None:
@@ -157,8 +157,8 @@ class Audit:
         return is_holed
 
     def _holes(self, engine: Engine) -> list[int]:
-        """What was done in a hole is not known, as around a start of nsqd: a message that may have
-        been delivered in it is not called lost."""
+        """Events in a hole of the trace are unknown, as around a start of nsqd: a message that may
+        have been delivered in it is not called lost."""
         rows = engine.rows(
             f"""SELECT before FROM (SELECT "offset", lag("offset") OVER
                 (PARTITION BY partition ORDER BY "offset") AS before FROM bodies)
@@ -197,7 +197,7 @@ class Audit:
     def _asked(
         self, report: ChannelReport, kind: str, found: list[Example], counts: Counter[int]
     ) -> list[Example]:
-        """Without those of which nsqd says that they are no finding; nor do they count."""
+        """Without cases that nsqd explains; these do not count either."""
         if self._ask is None or kind not in _EXCUSES:
             return found
         ask, excuses = self._ask, _EXCUSES[kind]
@@ -226,7 +226,7 @@ class Audit:
             self._add(kind, None, source, counts, examples)
 
     def _rows(self, source: str) -> dict[int, int] | None:
-        """By partition; None: not looked at."""
+        """By partition; None: not read."""
         log = self._logs.get(source)
         return None if log is None else {number: rows for number, (_, _, rows) in log.spans.items()}
 
@@ -239,7 +239,7 @@ class Audit:
         )
 
     def _coverage(self) -> Coverage:
-        """What is traced was there, also where it is not to be counted any more."""
+        """Traced messages existed, even where they do not count any more."""
         known = sum((self._rows(TRACE) or {}).values())
         counted = [
             (None if rows is None else sum(rows.values()), f"counted in {source}")

@@ -1,4 +1,4 @@
-"""What the report says, part by part: one outline for the terminal and for the page.
+"""The parts of the report: one outline for the terminal and for the page.
 
 The page needs nothing else: no script, no font, no picture from elsewhere. Everything that comes
 from data (topic, channel and client names are up to their users) is escaped.
@@ -19,7 +19,7 @@ from penstock.pipelines.times import duration, moment
 
 
 class Part(NamedTuple):
-    """`kind` says how it looks. Charts, which are HTML already, and chapters are for the page."""
+    """`kind` is the form. Charts, which are HTML already, and chapters are for the page."""
 
     kind: str  # title, verdict, fact, note, table, finding, chapter, chart, end
     text: str

@@ -99,7 +99,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 
 def _note(progress: Progress, report: Report, shown: str) -> None:
-    """For those who look from elsewhere."""
+    """For nsqadmin and other observers."""
     document = report.as_json()
     outcome = f"topic {report.topic}: {verdict(report)}"
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
@@ -144,7 +144,7 @@ def _extent(engine: Engine, column: str) -> tuple[datetime, datetime] | None:
 
 
 def _tracing(engine: Engine, topic: str, as_of: datetime) -> Tracing:
-    """From all of the table: a rate holds until the next one."""
+    """From the whole table: a rate holds until the next one."""
     rows = engine.rows(
         f"""SELECT {EVENT} FROM whole WHERE event IN ('started', 'switched')
         AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY position"""
@@ -195,8 +195,8 @@ def _archive(
 
 
 def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataFrame, int]:
-    """The topic's rows of the span, and how many nsqd says there are. What is damaged or gone is
-    left out by the source, and then seen as a gap."""
+    """The topic's rows of the span, and their number according to nsqd. The source leaves out
+    corrupt and removed messages, which then appear as a gap."""
     topic, url, ca_file = (settings.text(name) for name in ("topic", "url", "ca-file"))
     since_ms, until_ms = (int(one.timestamp() * 1000) for one in (rules.since, rules.until))
     options = {

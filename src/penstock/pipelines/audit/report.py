@@ -1,4 +1,4 @@
-"""What an audit has found: the report as values and as JSON.
+"""The findings of an audit: the report as values and as JSON.
 
 `KINDS` says for each finding what it means and what to do about it, so the report can be read by
 somebody who has never seen one.
@@ -166,7 +166,7 @@ class PartitionReport:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the topic the trace knows."""
+    """The share of the topic that is traced."""
 
     traced: int  # publishes of the span that are in the trace
     messages: int | None  # of the topic in the span; None: nobody knows

@@ -140,8 +140,8 @@ CREATE MACRO known(step, rate, id) AS step.least >= rate OR mixed(id) < step.bel
 
 
 def known(us: str, rate: str) -> str:
-    """Of messages without a trace id, by the rates at a time. `of_topic`: when one shows nothing,
-    whether nothing was done with it. `of_channel`: whether all that was done since is known."""
+    """For messages without a trace id, by the rates at a time. `of_topic`: does the absence of
+    events mean that nothing happened? `of_channel`: are all later events known?"""
     step = f"step_at(steps, {us})"
     return f"CASE WHEN steps IS NULL THEN true ELSE known({step}, {step}.{rate}, message_id) END"
 
@@ -150,7 +150,7 @@ SLOTS = 60  # of the span, for what is shown over time
 
 
 class Rules(NamedTuple):
-    """What is judged, and by which times."""
+    """The rules, and their times."""
 
     since: datetime  # published at or after it
     until: datetime  # published before it
@@ -207,7 +207,7 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
 
 def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
     """Makes `judged`, a row for each message of the span and channel, and `cases`, one for each
-    that is lost, stuck, out of order, or has a step too many."""
+    message that is lost, stuck, out of order, or has an excess event."""
     names = engine.rows(
         f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
     )
@@ -230,7 +230,7 @@ _FIRST = "sends > 0 AND first_attempt <= 1 AND delays = 0 AND releases = 0"
 
 
 def _marks(starts: str) -> str:
-    """Of each channel and partition; first deliveries are counted by the starts before them."""
+    """By channel and partition; first deliveries are counted by the starts before them."""
     return f"""
     WITH parts AS (
         SELECT channel, partition, traced.message_id IS NULL AS switched,
@@ -253,7 +253,7 @@ def _marks(starts: str) -> str:
 
 
 def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
-    """A name that a column gets is known to the columns behind it."""
+    """A column can use the names of the columns before it."""
     in_ended = 'coalesce(life."offset" < ended."end", false)' if ended else "false"
     in_corrupt = 'coalesce(life."offset" < corrupt."end", false)' if corrupt else "false"
     return f"""
@@ -333,7 +333,7 @@ FINE = 1.01  # percentiles of the waits are off by half a percent at most
 
 
 def bar_us(bar: int, base: float = _COARSE) -> float:
-    """Where a bar of the histogram of latencies begins; of the waits, what it stands for."""
+    """The lower end of a bar in the histogram of latencies; for waits, its value."""
     return base**bar - 1
 
 
@@ -361,7 +361,7 @@ def slots(rules: Rules) -> str:
 
 
 def first_cases(shown: int) -> str:
-    """Of each kind and channel, in the order of the log."""
+    """By kind and channel, in the order of the log."""
     return f"""SELECT * FROM cases QUALIFY row_number() OVER (
         PARTITION BY kind, channel ORDER BY partition, "offset", message_id, position) <= {shown}
         ORDER BY kind, channel, partition, "offset", message_id, position"""

@@ -1,4 +1,4 @@
-"""From the events of the trace to the lives of messages: SQL in DuckDB, and no Spark.
+"""From the events of the trace to the lifecycles of messages: SQL in DuckDB, without Spark.
 
 rows of the trace table -> events -> lives, one for each message and channel -> a table of them
 """

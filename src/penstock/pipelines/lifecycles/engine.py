@@ -23,7 +23,7 @@ EVENT = f"""event, epoch_us(time) AS us, topic, channel, partition, "offset",
 
 
 def text(value: str) -> str:
-    """As a literal of SQL."""
+    """In the form of an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 

@@ -62,7 +62,7 @@ class LifeTable:
         return LakeTable(self.location.uri, options=self._options)
 
     def update(self, events_max: int = limits.LIVES_CHUNK_EVENTS) -> int:
-        """All that the trace table has and this one has not. How many events came in."""
+        """Take over new events of the trace table. Returns their number."""
         trace = LakeTable(self._trace, options=self._options)
         app = f"penstock-lives-{trace.identity}"
         self.location.create(SHAPE, {})
@@ -110,7 +110,7 @@ class LifeTable:
     def _merge(
         self, topic: str, state: LifecycleState, engine: Engine, table: LakeTable
     ) -> tuple[list[Staged], list[LakeFile]]:
-        """Files of the topic that are new, and those that they replace."""
+        """New files of the topic, and those that they replace."""
         engine.run(
             f"""CREATE OR REPLACE VIEW events AS SELECT * FROM batch WHERE topic = {text(topic)};
             CREATE OR REPLACE TEMP TABLE fresh AS {lives_of("events")}"""
@@ -148,7 +148,7 @@ class LifeTable:
 
 
 def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, list[LakeFile]]:
-    """How far to go, and the files that have something of it."""
+    """The end of the next step, and the files with its events."""
     for file in files:
         if "trace_offset" not in file.least or "trace_offset" not in file.most:
             raise TableUnreadable(file.path, "its transaction does not say which events it has")
@@ -172,8 +172,8 @@ _FIRSTS_SCHEMA = pa.schema([("channel", pa.string()), ("position", pa.int64())])
 
 
 def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
-    """The offsets [first, end) of each file, and of one that begins behind a last one that is full.
-    The first and the last reach as far as offsets go."""
+    """The offsets [first, end) of each file, and of one behind a last file that is full. The first
+    and the last extend to the limits of offsets."""
     bounds: list[float] = [int(file.least["offset"]) for file in files]
     if files and (files[-1].rows or 0) >= limits.LIVES_FILE_ROWS // 2:
         bounds.append(int(files[-1].most["offset"]) + 1)
@@ -185,7 +185,7 @@ def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
 
 
 class LifeKeeper(Beside):
-    """Updates now and then beside the query, and at its end, when what goes wrong is an error."""
+    """Updates now and then beside the query, and at its end, when a failure is an error."""
 
     def __init__(self, table: LifeTable, path: str, every_s: float, progress: Progress) -> None:
         super().__init__(progress, "the lifecycles were not brought up to date")

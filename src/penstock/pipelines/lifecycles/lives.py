@@ -1,4 +1,5 @@
-"""Lives in SQL: of events, one row for each message and channel; rows of one life add up to one.
+"""Lifecycles in SQL: from events, one row for each message and channel; rows of the same lifecycle
+add up to one.
 
 All that is kept of a life is a least, a greatest or a count, so it does not matter how the events
 were cut into parts, nor in which order the parts come. What happens to the topic itself
@@ -76,19 +77,19 @@ NUMBERS = {name: kind for name, (_, _, kind) in _COLUMNS.items() if name not in 
 
 
 def lives_of(events: str, names: Iterable[str] = NAMES) -> str:
-    """A query for the lives of a table of events: these columns of them."""
+    """A query for the lifecycles in a table of events, with these columns of the events."""
     columns = ", ".join(f"{_COLUMNS[name][0]} AS {name}" for name in names)
     return f"SELECT {KEY}, {columns} FROM {events} WHERE {OF_MESSAGES} GROUP BY {KEY}"
 
 
 def merged(parts: str) -> str:
-    """A query for lives that several parts have something of, each of them once."""
+    """A query for lifecycles spread over several parts, each of them once."""
     columns = ", ".join(f"{how}({n})::{kind} AS {n}" for n, (_, how, kind) in _COLUMNS.items())
     return f"SELECT {KEY}, {columns} FROM {parts} GROUP BY {KEY}"
 
 
 def fate_of(in_range: str) -> str:
-    """`in_range` says which met an end with many others at once."""
+    """`in_range` selects messages that ended together with many others."""
     return f"""CASE WHEN finishes > 0 THEN 'finished' WHEN endings > 0 OR {in_range} THEN 'ended'
         ELSE ['unsent', 'out', 'delayed', 'back'][1 + coalesce(last_step & 3, 0)] END"""
 
@@ -173,9 +174,9 @@ _ROW = ", ".join(
 
 
 def brought_up(first: float, end: float) -> str:
-    """A query for all rows of the offsets [first, end), after more events. `fresh` are the lives of
-    these, `old` the rows that were there, `firsts` says for each channel the position in `_trace`
-    of its first event, `ended` which offsets met one fate at once."""
+    """A query for all rows of the offsets [first, end), after more events. `fresh` are the
+    lifecycles of these, `old` the existing rows, `firsts` has the position in `_trace` of each
+    channel's first event, `ended` the offsets that ended together."""
     return f"""
     WITH parts AS (
         SELECT {KEY}, {", ".join(NAMES)} FROM fresh
@@ -202,7 +203,7 @@ def brought_up(first: float, end: float) -> str:
 
 
 def rows_of(topic: str, found: pa.Table) -> pa.Table:
-    """What that query has found, as the table has it."""
+    """The result of that query, in the form of the table."""
     found = found.append_column("topic", pa.repeat(pa.scalar(topic), found.num_rows))
     return found.select(COLUMNS.names).cast(COLUMNS)
 
@@ -242,7 +243,7 @@ def latencies(since: str) -> str:
 
 
 def slowest(since: str, count: int) -> str:
-    """A query: the messages that took longest from publish to finish."""
+    """A query: the messages with the longest time from publish to finish."""
     waits = ", ".join(f"{us} AS {name}_us" for name, us in _US.items())
     return f"""SELECT topic, channel, partition, "offset", message_id, trace_id, published,
         first_sent, finished, sends, {waits}

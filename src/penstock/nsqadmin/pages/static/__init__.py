@@ -8,5 +8,5 @@ from importlib import resources
 
 @cache
 def text(name: str) -> str:
-    """Of a file here, without the end of its last line."""
+    """The text of a file here, without its last newline."""
     return resources.files(__name__).joinpath(name).read_text("utf-8").rstrip("\n")
