@@ -1,1 +1,1 @@
-"""What every executable shares: flags, durations, log lines, signals and exit codes."""
+"""The common parts of all executables: flags, durations, log lines, signals and exit codes."""

@@ -43,8 +43,7 @@ _LINK = re.compile(r"(tcp|udp|sctp)://")  # what Kubernetes puts into PENSTOCK_P
 
 
 def check_names(own: Collection[str], environment: Mapping[str, str]) -> None:
-    """For a daemon, which reads the names in `own`: raises ConfigError for a variable that nobody
-    reads."""
+    """For a daemon, which reads the names in `own`: raises ConfigError for an unknown variable."""
     prefixes = tuple(prefix_of(table) for table in PIPELINES)
     for name in _strange(own, environment):
         if not name.startswith(prefixes) or nearest(name, own):
@@ -54,8 +53,8 @@ def check_names(own: Collection[str], environment: Mapping[str, str]) -> None:
 def check_table_names(
     table: str, others: Iterable[str], own: Collection[str], environment: Mapping[str, str]
 ) -> None:
-    """The same for a pipeline, whose names begin with that of its table. People give tables names
-    of their own, so a variable that begins otherwise, or as one of `others`, may be right."""
+    """The same for a pipeline, whose names begin with that of its table. People name tables
+    themselves, so a variable that begins otherwise, or as one of `others`, may be right."""
     prefixes = tuple(prefix_of(other) for other in {*PIPELINES, *others} - {table})
     for name in _strange(own, environment):
         if name.startswith(prefix_of(table)) and not name.startswith(prefixes):
@@ -100,7 +99,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = NEAR) -> str:
 
 
 def unknown(what: str, name: str, names: Iterable[str]) -> str:
-    """The rule that a name breaks. What it was set to may be a secret, so that is not shown."""
+    """The rule that a name breaks. Its value may be a secret, so it is not shown."""
     near = nearest(name, names, 0.5)
     return f"there is no such {what}" + (f"; the nearest is {near}" if near else "")
 

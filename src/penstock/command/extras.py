@@ -1,4 +1,4 @@
-"""Packages that only some parts need (the extras of pyproject.toml), and what to say without them.
+"""Packages that only some parts need (the extras of pyproject.toml), and the error without them.
 
 Penstock is installed from a checkout or from a wheel, so that is what the text names.
 """

@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 class Effect(Enum):
-    """What a flag does in this version."""
+    """The effect of a flag in this version."""
 
     NOW = "now"
     LATER = "later"  # accepted; the log says once that it has no effect
@@ -102,7 +102,7 @@ _KINDS = {
 
 def flag(default: Any, help: str, **more: Any) -> Any:
     """A field that is a flag of the same name and kind; of a duration the name ends in `_ns`, which
-    the flag has not. `more` as `Flag` has it."""
+    the flag omits. `more` as in `Flag`."""
     return field(metadata={"flag": (default, help), "more": more})
 
 
@@ -125,7 +125,7 @@ def options_of(kind: type[Options], values: Mapping[str, Any], **more: Any) -> O
 
 @dataclass
 class Resolved:
-    """Values by attribute name, and which flags somebody has set."""
+    """Values by attribute name, and the flags that were set explicitly."""
 
     values: dict[str, Any] = field(default_factory=dict)
     explicit: dict[str, Any] = field(default_factory=dict)  # by flag name
@@ -224,7 +224,7 @@ def _int_from_text(text: str) -> int:
 
 
 def _within_64_bits(number: int) -> int:
-    """As Go's flags, and the kernel, have numbers."""
+    """As in Go's flags, and in the kernel."""
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("a number of 64 bits is wanted")
     return number
@@ -270,7 +270,7 @@ _FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
 
 
 def value_from_toml(flag: Flag, value: Any) -> Any:
-    """A value of the file: its own type where that fits, or text as on the command line."""
+    """A value of the file: of its own type if that fits, or text as on the command line."""
     if isinstance(value, bool):
         if flag.kind is Kind.BOOL:
             return value
@@ -293,7 +293,7 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
 
 
 def check_bounds(options: object, flags: Sequence[Flag]) -> None:
-    """Raises ConfigError for the first option that is out of its bounds."""
+    """Raises ConfigError for the first option out of its bounds."""
     for flag in flags:
         flag.check(getattr(options, flag.attribute) if flag.bounds else None)
 
@@ -336,7 +336,7 @@ def read_document(path: str) -> dict[str, Any]:
 def values_of_document(
     flags: Iterable[Flag], document: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """By flag, where the document has its key. In an error `where` stands before the key."""
+    """By flag, where the document has its key. In an error `where` precedes the key."""
     values = {}
     for flag in flags:
         if flag.file_key in document:
@@ -349,7 +349,7 @@ def values_of_document(
 
 
 def _check_keys(flags: Sequence[Flag], path: str, document: Mapping[str, Any]) -> None:
-    """A key that nobody reads is an option that somebody believes to be set."""
+    """An unknown key is an option that its author believes to be set."""
     keys = {flag.file_key for flag in flags}
     for key in document:
         if key not in keys:

@@ -51,8 +51,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str, prefix: str, form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Send everything below the logger `penstock` to `stream` (stderr). Returns the handler, which
-    `tear_down` takes away again."""
+    """Send everything below the logger `penstock` to `stream` (stderr). Returns the handler for
+    `tear_down`."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(prefix))
     logger = logging.getLogger("penstock")

@@ -1,4 +1,4 @@
-"""How the C library's allocator and Python's collector are set.
+"""Settings of the C library's allocator and of Python's collector.
 
 **Memory that is given back** (nsqadmin). Every look at a large installation makes texts of
 megabytes, and throws them away a moment later. Left to itself glibc raises the size from which it
@@ -25,12 +25,12 @@ _M_ARENA_MAX = -8
 
 
 def give_back_large() -> None:
-    """Before threads begin."""
+    """Call before threads begin."""
     _set({_M_MMAP_THRESHOLD: limits.ADMIN_MAPPED_BYTES, _M_ARENA_MAX: limits.ADMIN_HEAPS})
 
 
 def keep_pieces() -> None:
-    """What a moment needs stays for the next one."""
+    """Short-lived memory stays for its next use."""
     _set(
         {
             _M_MMAP_THRESHOLD: limits.REPLICA_MAPPED_BYTES,
@@ -41,7 +41,7 @@ def keep_pieces() -> None:
 
 
 def _set(options: dict[int, int]) -> None:
-    """Nothing, where the C library is not glibc."""
+    """Without effect where the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -51,8 +51,8 @@ def _set(options: dict[int, int]) -> None:
 
 
 def settle() -> None:
-    """What is there now stays: the collector need not walk it again, and looks at the rest often
-    enough."""
+    """Present objects are permanent: the collector need not visit them again, and visits the rest
+    often enough."""
     gc.collect()
     gc.freeze()
     gc.collect()

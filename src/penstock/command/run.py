@@ -1,4 +1,4 @@
-"""How a daemon runs: one event loop, and an end by signal, by itself, or by a fault.
+"""The life of a daemon: one event loop, and an end by signal, by itself, or by a fault.
 
 The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once. SIGQUIT
 writes all stacks to the log and then does the same. SIGHUP reloads what the service can reload;
@@ -27,7 +27,7 @@ EXIT_FATAL = 1
 
 
 class Service(Protocol):
-    """What `serve` keeps alive."""
+    """A service that `serve` keeps running."""
 
     ended: asyncio.Future[int]  # an exit code, once it is time to stop
     broken: bool  # by a fault of the program
@@ -53,7 +53,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def raise_descriptor_limit() -> None:
-    """A connection is a descriptor; the usual soft limit of 1,024 is a shell's, not a server's."""
+    """A connection is a descriptor; the usual soft limit of 1,024 is meant for a shell, not a
+    server."""
     try:
         import resource
     except ImportError:

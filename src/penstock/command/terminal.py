@@ -1,4 +1,4 @@
-"""What people see: tables, colours and progress, and none of it where a program reads.
+"""Output for people: tables, colours and progress, and none of it where a program reads.
 
 Colours and a line that rewrites itself appear only on a terminal, and never when `NO_COLOR` is set
 or `TERM` is `dumb`. rich draws them, and is imported when it does. Numbers for people are short
@@ -31,8 +31,7 @@ def painted(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """One line without control characters: what others have written must not command the
-    terminal."""
+    """One line without control characters: foreign text must not command the terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -104,8 +103,7 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
 
 
 def _widths(columns: Sequence[Sequence[str]], left: int, room: int) -> list[int]:
-    """What is in several words takes several lines first, then names are folded. Empty: even so it
-    does not fit."""
+    """Texts of several words are wrapped first, then names. Empty: even so it does not fit."""
     widths = [max(map(len, column)) for column in columns]
     if sum(widths) > room:
         words = [[len(word) for cell in column for word in cell.split()] for column in columns]
@@ -126,8 +124,8 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
 
 
 class Progress:
-    """One line on stderr that says how far a long work is. Silent where nobody watches, and without
-    the extra `cli`: `to_nsq` does not need it."""
+    """One line on stderr with the progress of long work. Silent without a terminal, and without the
+    extra `cli`: `to_nsq` does not need it."""
 
     def __init__(self, what: str, total: int = 0) -> None:
         self._what, self._total = what, total

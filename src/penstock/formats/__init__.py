@@ -1,6 +1,6 @@
 """Bodies in Avro or Protobuf as Arrow structs, with the frame of Confluent's serializers: a zero
-byte, the id of the writer's schema in four bytes, for Protobuf the index of the message, and what
-was written. Needs the extra `formats`.
+byte, the id of the writer's schema in four bytes, for Protobuf the index of the message, and the
+message. Needs the extra `formats`.
 
     registry = SchemaRegistry("http://registry:8081")
     decode = AvroDecoder(schema, registry)

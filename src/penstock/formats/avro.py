@@ -106,7 +106,7 @@ def _avro(schema: Any) -> tuple[pa.DataType, Convert]:
 
 
 def _each(of_one: Convert, of_all: Convert) -> Convert:
-    """What needs nothing is not even looked at."""
+    """Values that need no conversion are not visited."""
     return same if of_one is same else of_all
 
 
@@ -130,7 +130,7 @@ def _union(branches: Sequence[Any]) -> tuple[pa.DataType, Convert]:
 
 
 def _bytes(value: bytes | str) -> bytes:
-    """A field's default comes as the text that it is in the schema."""
+    """A field's default is the text in the schema."""
     return value if isinstance(value, bytes) else value.encode("latin-1")
 
 
@@ -146,7 +146,7 @@ def _decimal(precision: int, scale: int) -> tuple[pa.DataType, Convert]:
 
 
 def _without_logical(schema: Any) -> Any:
-    """What a value means is the reader's to say, whatever the writer's library called it."""
+    """The reader's schema gives values their meaning, whatever the writer's library called it."""
     if isinstance(schema, list):
         return [_without_logical(branch) for branch in schema]
     if not isinstance(schema, Mapping):

@@ -1,6 +1,4 @@
-"""What the decoders have in common: the frame, the schemas of a registry, and bodies that can't be
-decoded.
-"""
+"""The common part of the decoders: the frame, the schemas of a registry, and undecodable bodies."""
 
 import json
 import ssl
@@ -31,7 +29,7 @@ class BodyUndecodable(PenstockError, ValueError):
 
 
 class Undecodable(Exception):
-    """One body, or a schema of the registry."""
+    """One body, or a schema of the registry, cannot be decoded."""
 
 
 _UNFIT = (pa.ArrowException, ValueError, OverflowError)  # what pyarrow raises for a value
@@ -53,8 +51,8 @@ class Decoder:
         return partial(type(self), **self._arguments), ()
 
     def __call__(self, bodies: pa.Array) -> pa.Array:
-        """A StructArray, of a ChunkedArray too. Spark's arrow_udf wants these annotations, and no
-        texts of them."""
+        """A StructArray, also for a ChunkedArray. Spark's arrow_udf wants these annotations, and
+        not as text."""
         return self.with_reasons(bodies)[0]
 
     def with_reasons(
@@ -83,7 +81,7 @@ class Decoder:
             return None, str(error)
 
     def _fitting(self, value: Any, reason: str | None) -> tuple[Any, str | None]:
-        """A number or a time may be intact, and beyond what Arrow's type holds."""
+        """A number or a time may be valid, and beyond the range of Arrow's type."""
         try:
             pa.array([value], self.type)
         except _UNFIT as error:
@@ -127,7 +125,7 @@ _UNKNOWN = b"40403"  # the code that goes with a 404, which may also be of a wro
 
 
 class SchemaRegistry:
-    """`headers` go along, as an Authorization. An Avro schema comes with those that it refers to,
+    """`headers` are sent along, such as an Authorization. An Avro schema comes with its references,
     one of Protobuf as the base64 text of its FileDescriptorProto."""
 
     def __init__(
@@ -146,7 +144,7 @@ class SchemaRegistry:
         self._timeout_s = timeout_s
 
     def __call__(self, schema_id: int) -> str:
-        """Raises LookupError for one that it does not have, else FetchFailed."""
+        """Raises LookupError for an unknown schema, else FetchFailed."""
         path = f"/schemas/ids/{schema_id}"
         document = self._document(path)
         if document.get("schemaType") == "PROTOBUF":

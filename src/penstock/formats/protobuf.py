@@ -152,7 +152,7 @@ def _protobuf(message: Descriptor, within: tuple[str, ...] = ()) -> tuple[pa.Dat
 
 
 def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[str, pa.DataType, Convert]:
-    """Its name, its type, and how to get it from the message."""
+    """Its name, its type, and its getter."""
     name, nested = field.name, field.message_type
     if nested is not None and nested.GetOptions().map_entry:
         (key_type, key), (type, one) = (_element(part, within) for part in nested.fields)
@@ -174,7 +174,7 @@ def _field(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[str, pa.Dat
 
 
 def _element(field: FieldDescriptor, within: tuple[str, ...]) -> tuple[pa.DataType, Convert]:
-    """Of one value of a field."""
+    """One value of a field."""
     if field.message_type is not None:
         return _protobuf(field.message_type, within)
     if field.enum_type is not None:

@@ -125,7 +125,7 @@ class IdPool:
         self._thread.start()
 
     def close(self) -> None:
-        """Whoever waits for an id gets IdPoolClosed."""
+        """Waiting callers get IdPoolClosed."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
@@ -133,12 +133,12 @@ class IdPool:
             self._thread.join()
 
     def __len__(self) -> int:
-        """How many are in stock."""
+        """The number of ids in stock."""
         return len(self._ids)
 
     def take(self, timeout_s: float | None = None) -> int:
-        """An id, above all that were taken before. Waits for one; raises IdPoolEmpty when none has
-        come in time, IdPoolClosed when the pool is not running."""
+        """An id, above all earlier ones. Waits for one; raises IdPoolEmpty at the timeout,
+        IdPoolClosed when the pool is not running."""
         with self._changed:
             if self._thread is None:
                 raise IdPoolClosed("this id pool was not started")
@@ -179,7 +179,7 @@ class IdPool:
             return not self._closed.is_set()
 
     def _note(self, error: IdNotMade) -> None:
-        """A used-up tick is nothing but speed."""
+        """A used-up tick only means a high rate."""
         now_ns = self._mono_ns()
         if isinstance(error, SequenceExpired) or now_ns < self._quiet_until_ns:
             return

@@ -79,6 +79,6 @@ class IdRange:
         return base_id
 
     def ticks_ahead(self, wall_ns: int) -> int:
-        """How far the ids run ahead of the clock; above `limits.ID_BORROW_TICKS_MAX` the broker
+        """How far the ids are ahead of the clock; above `limits.ID_BORROW_TICKS_MAX` the broker
         warns."""
         return max((self.last_id >> TICK_SHIFT) - tick_of(wall_ns), 0)

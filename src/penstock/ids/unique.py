@@ -54,7 +54,7 @@ class UniqueParts(NamedTuple):
 
     @property
     def ip_text(self) -> str:
-        """As RocketMQ writes it: IPv6 in full."""
+        """In RocketMQ's form: IPv6 in full."""
         return self.ip.exploded
 
 
@@ -78,8 +78,8 @@ def decode(id: str) -> UniqueParts:
 
 
 def time_ms(parts: UniqueParts, now_ms: int, zone: tzinfo | None = None) -> int:
-    """When the id was made, in UNIX milliseconds, as seen at `now_ms` by a reader in the maker's
-    time zone (None: this host's). Right for ids of less than a month."""
+    """The time at which the id was made, in UNIX milliseconds, as seen at `now_ms` by a reader in
+    the maker's time zone (None: this host's). Right for ids of less than a month."""
     start_ms = month_start_ms(now_ms, zone)
     if start_ms + parts.span_ms >= now_ms:
         start_ms = month_start_ms(start_ms - 1, zone)
@@ -174,7 +174,7 @@ def keep_or_make(properties: MutableMapping[str, str], ids: UniqueIds) -> str:
 
 def choose_ip(addresses: Iterable[Address], now_ms: int) -> Address:
     """The first address that is valid outside of its own network; else a private IPv4, the loopback
-    one last; else four bytes of the clock, which are no address but tell hosts apart."""
+    one last; else four bytes of the clock, which are no address but distinguish hosts."""
     private: IPv4Address | None = None
     for address in addresses:
         if not _is_internal(address):

@@ -77,7 +77,7 @@ _COMPILED = {"Bulk": "bulk"} | dict.fromkeys(
 
 
 def __getattr__(name: str) -> Any:
-    """The compiled classes when they are first asked for: a client loads no engine."""
+    """The compiled classes on first use: a client loads no engine."""
     if name not in _COMPILED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,5 +1,5 @@
-"""What the kernel writes, byte by byte: on disk the batch, the entry of a channel journal and the
-record of a trace; on the wire the head of a frame. docs/formats.md says what the values mean.
+"""The kernel's output, byte by byte: on disk the batch, the entry of a channel journal and the
+record of a trace; on the wire the head of a frame. docs/formats.md has the meaning of the values.
 
 The batch, little-endian, a multiple of 8 bytes long:
 
@@ -82,12 +82,13 @@ def is_short(data: Buffer, position: int) -> bool:
 
 
 def short_length(body_bytes: int) -> int:
-    """Of a batch in the short form. What is too long for one wraps to less than its body."""
+    """The length of a batch in the short form. A batch too long for it wraps to less than its
+    body."""
     return -(-(SHORT_HEADER_BYTES + body_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES & _U32_MAX
 
 
 def head_at(data: Buffer, position: int) -> tuple[int, int, int, int]:
-    """Of the header at `position`: length, flags, base offset, count. Nothing is checked."""
+    """Of the header at `position`: length, flags, base offset, count. Unchecked."""
     if is_short(data, position):
         body_bytes, base_offset = _SHORT_HEAD.unpack_from(data, position)
         return short_length(body_bytes), 0, base_offset, 1
@@ -101,7 +102,7 @@ def base_offset_at(data: Buffer, position: int) -> int:
 
 
 def name_at(data: Buffer, position: int) -> tuple[int, int, int]:
-    """Of the header at `position`: leader epoch, base offset, crc. Nothing is checked."""
+    """Of the header at `position`: leader epoch, base offset, crc. Unchecked."""
     if is_short(data, position):
         crc, epoch, base_offset = _SHORT_NAME.unpack_from(data, position)
     else:
@@ -118,7 +119,7 @@ def put_position(
     leader_epoch: int = 0,
     producer: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
-    """Write into a batch of the long form where it stands, and its producer: id, epoch, first
+    """Write the position into a batch of the long form, and its producer: id, epoch, first
     sequence. Its crc is wrong afterwards."""
     id, epoch, sequence = producer
     batch[_EPOCH_AT:_STANDING_AT] = epoch.to_bytes(_STANDING_AT - _EPOCH_AT, "little")

@@ -1,4 +1,4 @@
-"""Values that the kernel gives and takes: events and verbs, records, headers and columns.
+"""Values that the kernel takes and returns: events and verbs, records, headers and columns.
 
 The compiled kernel has the same numbers in enums of its own; tests/kernel/test_contract.py holds
 them against each other.
@@ -52,8 +52,8 @@ class Event(IntEnum):
 
 
 class BadPub(IntEnum):
-    """Why a publish is malformed. `a` and `b` are the numbers that the error text names. What is
-    said of PUB holds for PUB_EXT too, and what is said of MPUB for MPUB_EXT."""
+    """Why a publish is malformed. `a` and `b` are the numbers in the error text. Texts about PUB
+    hold for PUB_EXT too, those about MPUB for MPUB_EXT."""
 
     TOPIC_NAME = 1
     SIZE_INVALID = 2  # PUB: size <= 0 (a = size)
@@ -73,8 +73,8 @@ class BadPub(IntEnum):
 
 
 class Cut(IntEnum):
-    """What a client still owed of a command when it ended its stream. The verb is 0 for a body that
-    Python asked for."""
+    """The incomplete part of a command when a client ended its stream. The verb is 0 for a body
+    that Python requested."""
 
     SIZE = 1  # of the body; MPUB: the total
     BODY = 2
@@ -84,7 +84,7 @@ class Cut(IntEnum):
 
 
 class Pack(IntEnum):
-    """How many messages stand in one body."""
+    """The number of messages in one body."""
 
     FRAMED = 1  # a 4-byte count, then each message behind its 4-byte size (big-endian)
     LINES = 2  # one a line; empty lines are none, and the last needs no newline
@@ -115,7 +115,7 @@ class Stray(IntEnum):
 
 
 class Order(IntEnum):
-    """In which order a window sends what it has."""
+    """The order in which a window sends its messages."""
 
     NONE = 0
     KEY = 1  # one message of a key after the other; those without a key have no order
@@ -123,7 +123,7 @@ class Order(IntEnum):
 
 
 class Cause(IntEnum):
-    """How the last attempt of a message ended. In memory only: after a restart it is UNKNOWN."""
+    """The end of a message's last attempt. In memory only: after a restart it is UNKNOWN."""
 
     UNKNOWN = 0
     TIMED_OUT = 1
@@ -132,7 +132,7 @@ class Cause(IntEnum):
 
 
 class Locality(IntEnum):
-    """How near a consumer is, for windows that prefer near ones. UNKNOWN: nobody asked to know."""
+    """The locality of a consumer, for windows that prefer near ones. UNKNOWN: not set."""
 
     UNKNOWN = 0
     GLOBAL = 1
@@ -175,7 +175,7 @@ class Filter(NamedTuple):
 
 
 class TraceKind(IntEnum):
-    """What happened to a message."""
+    """The kind of an event of a message."""
 
     PUBLISHED = 1
     SENT = 2
@@ -228,7 +228,7 @@ class Section(IntEnum):
 
 
 class BatchCheck(IntEnum):
-    """What stands at a position of a segment."""
+    """The result of a check at a position of a segment."""
 
     INTACT = 0
     SHORT = 1  # the buffer ends before the batch does
@@ -238,7 +238,8 @@ class BatchCheck(IntEnum):
 
 
 class Values(NamedTuple):
-    """What messages have in a section of bytes: a binary column in Arrow's layout, with nulls."""
+    """The values of messages in a section of bytes: a binary column in Arrow's layout, with
+    nulls."""
 
     present: bytearray  # a bit for each message, the lowest first
     offsets: bytearray  # i64 x (count + 1)
@@ -260,7 +261,7 @@ class Columns(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """What the kernel makes of the JSON headers of a message."""
+    """The parsed JSON headers of a message."""
 
     wrong_at: int  # the first byte that cannot be; -1: they are right, and the rest says more
     key: bytes | None
@@ -279,7 +280,7 @@ class BulkStatus(IntEnum):
 
 
 class BulkResult(NamedTuple):
-    """What became of a job of `Bulk`."""
+    """The outcome of a job of `Bulk`."""
 
     token: int
     status: BulkStatus

@@ -44,8 +44,8 @@ class Answer(NamedTuple):
 
 
 class Link:
-    """`tls`, or else the authorities of `ca_file` or of the system, vouch for the daemon. `secret`
-    goes with what changes something."""
+    """`tls`, or the authorities of `ca_file` or of the system, verify the daemon. `secret` goes
+    with changes."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Link:
         self._connection.request(method, self._address.prefix + target, body or None, headers)
 
     def receive(self) -> Answer:
-        """Of what was sent."""
+        """Receive the answer of the sent request."""
         if self._connection is None:
             raise http.client.NotConnected
         response = self._connection.getresponse()

@@ -1,4 +1,4 @@
-"""What can be asked of nsqd: each call has its path, query and body, and knows its answer.
+"""The calls of nsqd's API: each has its path, query and body, and decodes its answer.
 
 An answer is decoded into types here and nowhere else. One that does not fit (`AnswerInvalid`) comes
 from something else than nsqd, or from a proxy on the way. A refusal has a status and nsqd's name
@@ -27,7 +27,7 @@ JSON = "application/json"
 
 
 class AnswerInvalid(PenstockError):
-    """What answered a call is not what nsqd answers."""
+    """The answer is none of nsqd."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class Call(NamedTuple, Generic[T]):
         return target(self.path, self.query)
 
     def is_answered(self, body: bytes, headers: Headers) -> bool:
-        """Is it nsqd that answers?"""
+        """Is the server an nsqd?"""
         try:
             self.decode(body, headers)
         except AnswerInvalid:
@@ -75,7 +75,7 @@ def document_of(body: bytes) -> dict[str, Any] | None:
 
 
 def code_of(body: bytes) -> str:
-    """nsqd's name for what is wrong; empty when the answer has none."""
+    """nsqd's name of the error; empty when the answer has none."""
     code = (document_of(body) or {}).get("message")
     return code if isinstance(code, str) else ""
 
@@ -88,7 +88,7 @@ def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
 
 
 class LogSpan(msgspec.Struct, frozen=True):
-    """What a partition's log has: offsets [earliest, end), all of them durable."""
+    """The offsets [earliest, end) of a partition's log, all of them durable."""
 
     earliest: int
     end: int
@@ -102,7 +102,7 @@ class TopicSpans(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """Partitions of a cluster's topic that the nsqd that was asked does not lead."""
+    """Partitions of a cluster's topic that the asked nsqd does not lead."""
 
     identity: str
     partitions: dict[int, str]  # the leader's HTTP address; empty: there is none at present
@@ -122,7 +122,7 @@ class Positions(msgspec.Struct, frozen=True):
 
     @property
     def ends(self) -> Ends:
-        """An nsqd from before topics had several partitions says one for each log."""
+        """An nsqd from before topics had several partitions gives one for each log."""
         first = {
             name: {identity: {0: end} for identity, end in logs.items()}
             for name, logs in self.ended.items()
@@ -137,8 +137,8 @@ Froms = Mapping[str, int | Mapping[int, int]]
 def positions(
     topics: Iterable[str] = (), pattern: str | None = None, froms: Froms | None = None
 ) -> Call[Positions]:
-    """Of these topics, of those that match the pattern, or of all. `froms`: offsets from which on
-    bytes are to be counted."""
+    """Of these topics, of those that match the pattern, or of all. `froms`: offsets from which
+    bytes are counted."""
     query = [] if pattern is None else [("pattern", pattern)]
     for topic in topics:
         query.append(("topic", topic))
@@ -197,14 +197,14 @@ class _Offset(msgspec.Struct):
 def offset_at(
     topic: str, timestamp_ms: int, partition: int = 0, committed: bool = False
 ) -> Call[int]:
-    """The first offset whose timestamp is not before that; the end when there is none. `committed`:
-    also of what is not durable yet."""
+    """The first offset whose timestamp is not earlier; the end if there is none. `committed`:
+    including messages that are not durable yet."""
     query = [*_of_partition(topic, partition), ("timestamp_ms", str(timestamp_ms))]
     return Call("/log/offset", [*query, *([("committed", "true")] if committed else ())], _offset)
 
 
 def offset_after(topic: str, offset: int, length: int, partition: int = 0) -> Call[int]:
-    """About the offset that stands `length` bytes behind another one, one message at least."""
+    """Roughly the offset that lies `length` bytes behind another one, one message at least."""
     query = [*_of_partition(topic, partition), ("from", str(offset)), ("bytes", str(length))]
     return Call("/log/offset", query, _offset)
 
@@ -214,7 +214,7 @@ def _offset(body: bytes, _: Headers) -> int:
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Of a topic. nsqd says it where it is other than this."""
+    """The shape of a topic. nsqd gives it where it differs."""
 
     partitions: int = 1
     hash_partitions: int = 0  # over how many of them keys are spread; 0: over all
@@ -233,7 +233,7 @@ def shape(topic: str) -> Call[Shape]:
 
 
 def query_of(parameters: Mapping[str, Any]) -> Query:
-    """Those that are None are left out."""
+    """Without those that are None."""
     return [
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in parameters.items()
@@ -248,8 +248,8 @@ def change(path: str, **parameters: Any) -> Call[None]:
 def create(
     topic: str, partitions: int | None = None, replicas: int | None = None, extended: bool = False
 ) -> Call[None]:
-    """Without a number it has as many partitions as nsqd gives to new topics. One that is there
-    stays as it is, and another shape than its own is refused."""
+    """Without a number the topic gets nsqd's default number of partitions. An existing topic stays
+    unchanged, and a different shape is refused."""
     shape = {"partition_num": partitions, "replicator": replicas, "extend": extended or None}
     return change("/topic/create", topic=topic, **shape)
 
@@ -280,9 +280,9 @@ def fetch(
     partition: int = 0,
     identity: str = "",
 ) -> Call[Fetched]:
-    """Whole batches that hold `from_offset` and what comes behind it, at least one; the last may
-    reach beyond `to_offset`. Refused when it is gone, beyond the end, or damaged, and when the
-    topic has another identity than the one that is named."""
+    """Whole batches from the one that holds `from_offset` on, at least one; the last may reach
+    beyond `to_offset`. Refused when it is gone, beyond the end, or corrupt, and when the topic has
+    another identity than the named one."""
     query = [
         *_of_partition(topic, partition),
         *([("identity", identity)] if identity else ()),
@@ -308,8 +308,8 @@ def _fetched(identity: str, body: bytes, headers: Headers) -> Fetched:
 def message(
     topic: str, name: str, value: object, partition: int | None = None
 ) -> Call[dict[str, Any]]:
-    """One message, as nsqd shows it to people: by "offset", "id" or "trace_id". An offset is one of
-    a partition, 0 when none is named; the others are looked for in all partitions then."""
+    """One message, in nsqd's form for people: by "offset", "id" or "trace_id". An offset is one of
+    a partition, 0 by default; the others are searched in all partitions then."""
     if name == "offset":
         partition = partition or 0
     wanted = [("topic", topic)] if partition is None else _of_partition(topic, partition)
@@ -320,7 +320,7 @@ def message(
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Of a channel; of all its partitions together."""
+    """A move of a channel, over all its partitions."""
 
     again: int = msgspec.field(name="messages_again")  # that it has come to, from there on
     skipped: int = msgspec.field(name="messages_skipped")  # before it, and not come to
@@ -330,7 +330,7 @@ class Move(msgspec.Struct, frozen=True):
 def move(
     topic: str, channel: str, position: str, partition: int | None = None, dry_run: bool = False
 ) -> Call[Move]:
-    """`position` as docs/http.md has it. `dry_run`: what it would do; it is not done."""
+    """`position` as in docs/http.md. `dry_run`: returns the effect without the move."""
     wanted = {"topic": topic, "channel": channel, "partition": partition}
     query = query_of(wanted | {"position": position, "dry_run": dry_run})
     return Call("/channel/setoffset", query, lambda b, _: _decoded(Move, b), b"", BYTES)
@@ -341,7 +341,7 @@ def stats(topic: str = "", channel: str = "") -> Call[dict[str, Any]]:
 
 
 def stats_query(topic: str = "", channel: str = "", clients: bool = False) -> dict[str, str]:
-    """Of `/stats`, as JSON and without what nobody here reads."""
+    """For `/stats`, as JSON and without unused parts."""
     query = {"format": "json", "include_clients": "true" if clients else "false"}
     query["include_mem"] = "false"
     return query | {k: v for k, v in (("topic", topic), ("channel", channel)) if v}
@@ -363,12 +363,12 @@ class _Producers(msgspec.Struct):
 
 
 def nodes() -> Call[list[LookupProducer]]:
-    """Of nsqlookupd: the nsqds that it knows."""
+    """The nsqds that an nsqlookupd lists."""
     return Call("/nodes", (), lambda body, _: _decoded(_Producers, body).producers)
 
 
 def bracketed(host: str) -> str:
-    """As it stands before a port."""
+    """In the form before a port."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
@@ -376,7 +376,7 @@ def bracketed(host: str) -> str:
 
 
 class Stage(NamedTuple):
-    """A staged block: under this name, for this partition."""
+    """A staged block: its name and its partition."""
 
     topic: str
     partition: int
@@ -384,7 +384,7 @@ class Stage(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who stages: a newer attempt of the same version takes the place of an older one."""
+    """The writer of a stage: a newer attempt of the same version replaces an older one."""
 
     app: str
     version: int
@@ -397,7 +397,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 def publish(topic: str, body: bytes, path: str = "/pub", options: Query = ()) -> Call[None]:
-    """One message, or several where the path says so. What is tried again may be there twice,
+    """One message, or several where the path allows it. A repeated publish may be stored twice,
     unless the options number it."""
     return Call(path, [("topic", topic), *options], _nothing, body, BYTES)
 
@@ -415,7 +415,7 @@ def stage(stage: Stage, batches: bytes, owner: Owner | None = None) -> Call[int]
 
 
 def commits(app: str, version: int, stages: Sequence[Stage]) -> Iterator[Call[Committed | None]]:
-    """All of these in one step, in this order inside a partition; or, when this version of the app
+    """Commit all in one step, in this order inside a partition; or, when this version of the app
     was committed before, nothing. A long list goes in parts; None: nsqd waits for the next one."""
     parts = list(_parts(stages, limits.COMMIT_PART_STAGES_MAX))
     for number, part in enumerate(parts):
@@ -458,7 +458,7 @@ _Item = TypeVar("_Item")
 
 
 def _parts(items: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
-    """One at least, even of nothing."""
+    """At least one, even of nothing."""
     for first in range(0, max(len(items), 1), most):
         yield items[first : first + most]
 
@@ -481,7 +481,7 @@ def _decoded(type: type[T], body: bytes) -> T:
 
 
 def _object(body: bytes, _: Headers) -> dict[str, Any]:
-    """As it comes: texts of clients may hold halves of characters, which msgspec refuses."""
+    """Unchanged: texts of clients may hold lone surrogates, which msgspec refuses."""
     document = document_of(body)
     if document is None:
         raise AnswerInvalid("the answer is no JSON object")
@@ -489,4 +489,4 @@ def _object(body: bytes, _: Headers) -> dict[str, Any]:
 
 
 def _nothing(_: bytes, __: Headers) -> None:
-    """The status says all."""
+    """The status is the answer."""

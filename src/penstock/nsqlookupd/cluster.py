@@ -1,4 +1,4 @@
-"""What `--cluster` adds to nsqlookupd: it says what the cluster's metadata says.
+"""The effect of `--cluster` on nsqlookupd: it answers from the cluster's metadata.
 
 It follows the metadata as a node does. It writes there that it lives (`lookups/<id>`) and, while it
 holds the key for that, what the controller decides (`controller`). So any number of them give the
@@ -44,8 +44,8 @@ class _Held(NamedTuple):
 
 
 class Holds:
-    """Answers that wait until something is true, or LOOKUP_HOLD_NS, also from an earlier time on:
-    what has not come by then is not waited for again."""
+    """Answers that wait until a condition holds, or LOOKUP_HOLD_NS, also counted from an earlier
+    time: a later event is not waited for again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -105,7 +105,7 @@ class ClusterLookup:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """The first clients find what there is, if etcd answers soon."""
+        """The first clients get the present state, if etcd answers soon."""
         self._task = self._tasks.begin(self._run())
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
         while not (self.is_known or self._task.done()) and time.monotonic() < deadline_s:
@@ -155,7 +155,7 @@ class ClusterLookup:
 
     @property
     def trouble(self) -> str:
-        """For how long etcd has not been followed, and why; empty: it is, or was lately."""
+        """For how long etcd has not been followed, and why; empty: it is, or was recently."""
         away_ns = self._clock.mono_ns() - self._current_ns
         if away_ns < limits.LOOKUP_AWAY_NS:
             return ""
@@ -165,8 +165,7 @@ class ClusterLookup:
         return {"name": self.name, "uuid": f"{self.view.uuid:032x}"}
 
     def lookups(self) -> list[Lookup]:
-        """All that live; the one that has done so for longest leads, as Youzan's clients want it:
-        no more than a name."""
+        """All live ones; the oldest leads, as Youzan's clients expect: it is only a name."""
         held = sorted(self.view.lookups.items(), key=lambda item: (item[1].created, item[0]))
         return [one.document for _, one in held]
 
@@ -190,7 +189,7 @@ async def following(
     clock: Clock,
     on_fault: Callable[[Exception], None],
 ) -> AsyncIterator[ClusterLookup]:
-    """`about`: what an nsqd is told. Raises ConfigError."""
+    """`about`: the description for an nsqd. Raises ConfigError."""
     address = parse_address(options.cluster)
     secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
     tcp_port, http_port = max(about["tcp_port"], 0), max(about["http_port"], 0)  # -1: no port

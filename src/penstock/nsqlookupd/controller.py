@@ -123,7 +123,7 @@ class ControllerService:
                 self._coordinator.transact(transaction_of(effect), self._settled)
 
     def _settled(self, settled: Settled) -> None:
-        """What was done comes through the view. What was not is decided anew."""
+        """A done change arrives through the view. Anything else is decided anew."""
         if settled.outcome is not Outcome.DONE:
             log.info("controller of the cluster: a change was not made (%s)", settled.outcome.name)
             self._controller.plan_again()
@@ -131,7 +131,7 @@ class ControllerService:
     # --- what it sees ---
 
     def _situation(self) -> Situation:
-        """Only who holds the key looks at all partitions."""
+        """Only the holder of the key watches all partitions."""
         held = self._view.controller
         if held is None or not self.key.is_held(self._clock.mono_ns()):
             return Situation(held.document.incarnation if held is not None else None, 0, {}, {})
@@ -180,7 +180,7 @@ class ControllerService:
 
 
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
-    """Those of topics that are there, and may be changed."""
+    """The partitions of existing topics that may be changed."""
     moves = {
         keys.partition_of(key): (MOVE.decode(key, entry.value), entry.revision)
         for key, entry in view.others.items()

@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(wait_ns / limits.SECOND, act)
 
     def _check_greeting(self) -> None:
-        """An nsqd stays for ever, and is heard every few seconds; others need not stay."""
+        """An nsqd stays connected, and sends something every few seconds; others need not stay."""
         if not self._client.greeted:
             self.close()
 
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
             self._half_close()
 
     def _half_close(self) -> None:
-        """What still comes is read and dropped for a moment, or a reset would eat our answer."""
+        """Further input is read and dropped for a moment, or a reset would destroy our answer."""
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._arm(limits.CLOSE_DRAIN_NS, self.close)

@@ -29,7 +29,7 @@ _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_
 
 
 class Known(NamedTuple):
-    """A node that lives, as far as is known."""
+    """A live node, as far as known."""
 
     producer: RegisteredProducer
     incarnation: int
@@ -97,8 +97,8 @@ def peer_of(node: NodeDocument) -> Peer:
 def cluster_topics(
     view: View, topics: Collection[str], nodes: Mapping[int, Known]
 ) -> dict[str, ClusterTopicEntry | None]:
-    """Of each of these; None: there is no such topic. What is left of an earlier incarnation of it
-    counts for nothing."""
+    """For each of these; None: there is no such topic. Leftovers of an earlier identity do not
+    count."""
     live: dict[str, Topic] = {}
     for topic in topics:
         held = view.topics.get(topic)
@@ -123,7 +123,7 @@ def cluster_topics(
 
 
 def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> RegisteredProducer | None:
-    """A process that was started again leads nothing of what the one before it has led."""
+    """A restarted process leads none of the partitions of its earlier incarnation."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None
     if leader is None or node is None or node.incarnation != leader.incarnation:

@@ -40,7 +40,7 @@ _PORT_BOUND = 1 << 31  # a unix socket is announced as port -1
 
 
 class Refusal(PenstockError):
-    """A client did something wrong; `data` is what it is told."""
+    """An error of a client; `data` is the answer."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data.decode("utf-8", "backslashreplace"))
@@ -48,7 +48,7 @@ class Refusal(PenstockError):
 
 
 class Client:
-    """One connection. `closed` is set when it has to end, after what `feed` gave is sent."""
+    """One connection. `closed` is set when it has to end, after the output of `feed` is sent."""
 
     def __init__(self, registry: Registry, remote: str, about: dict[str, Any]) -> None:
         """`about` is the answer to IDENTIFY."""
@@ -100,7 +100,7 @@ class Client:
         return self._refuse(Refusal(b"E_BAD_BODY IDENTIFY failed to read " + what))
 
     def lost(self) -> None:
-        """The connection is gone, and its producer with it."""
+        """The connection is gone, with its producer."""
         self.closed = True
         self._buffer.clear()
         producer, self.producer = self.producer, None
@@ -191,7 +191,7 @@ class Client:
         return self.producer, topic.decode("ascii")
 
     def _key(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
-        """What a REGISTER or UNREGISTER names."""
+        """The key of a REGISTER or UNREGISTER."""
         producer, topic = self._topic(words)
         rest, partition = words[2:], None
         if producer.peer.names_partitions and rest and rest[0].isdigit():

@@ -1,4 +1,4 @@
-"""Who produces what: the memory of one nsqlookupd, without I/O.
+"""The producers of topics and channels: the memory of one nsqlookupd, without I/O.
 
 A *producer* is one connection of an nsqd that has said who it is. It registers topics and channels;
 topics and channels can also be made by an operator, and then have no producer. What a producer had
@@ -35,7 +35,7 @@ from penstock.wire.names import is_ephemeral
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What an nsqd says about itself, and where it connects from."""
+    """An nsqd's description of itself, and its remote address."""
 
     remote_address: str
     broadcast_address: str
@@ -49,7 +49,7 @@ class Peer:
 
     @property
     def tcp_address(self) -> tuple[str, int]:
-        """Where clients connect."""
+        """The address for clients."""
         return self.broadcast_address, self.tcp_port
 
     @property
@@ -60,7 +60,7 @@ class Peer:
 
 
 class RegistrationKey(NamedTuple):
-    """What a producer registers."""
+    """The subject of a registration."""
 
     topic: str
     channel: str = ""
@@ -68,7 +68,7 @@ class RegistrationKey(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """What a topic is like."""
+    """The shape of a topic."""
 
     partition_num: int = 1
     extended: bool = False
@@ -108,7 +108,7 @@ Entries = dict[RegisteredProducer, Registration]
 
 
 class ClusterTopicEntry(NamedTuple):
-    """A topic of a cluster, as its metadata has it."""
+    """A topic of a cluster, from its metadata."""
 
     led: Mapping[
         RegisteredProducer, frozenset[int]
@@ -139,7 +139,7 @@ class Registry:
         return producer
 
     def seen(self, producer: RegisteredProducer) -> int:
-        """It is alive. How long ago it was heard before, in nanoseconds."""
+        """It is alive. Returns the time since it was last seen, in nanoseconds."""
         mono_ns = self._clock.mono_ns()
         silent_ns = mono_ns - producer.seen_mono_ns
         producer.seen_mono_ns = mono_ns
@@ -169,7 +169,7 @@ class Registry:
         producer.topics.add(topic)
 
     def describe(self, producer: RegisteredProducer, topic: str, meta: Meta) -> None:
-        """What a topic is like that the producer has registered."""
+        """The shape of a topic that the producer has registered."""
         entry = self.topics.get(topic, {}).get(producer)
         if entry is not None:
             entry.meta = meta
@@ -200,8 +200,8 @@ class Registry:
         channel: str = "",
         partition: int | None = None,
     ) -> None:
-        """Without a channel: the topic, and all channels of it that the producer has. Of one
-        partition: only when it was the last one that was named."""
+        """Without a channel: the topic, and all its channels of the producer. Of one partition:
+        only when it was the last named one."""
         entries = self.channels.get(topic, {}).get(channel) if channel else self.topics.get(topic)
         entry = (entries or {}).get(producer)
         if partition is not None and entry is not None:
@@ -237,7 +237,7 @@ class Registry:
     # --- what the metadata of a cluster says ---
 
     def set_cluster_topic(self, topic: str, found: ClusterTopicEntry | None) -> None:
-        """All that there is of it, at once; None: it is gone."""
+        """The whole topic at once; None: it is gone."""
         before, unled = self.topics.get(topic, {}), self._unled.pop(topic, {})
         self.delete_topic(topic)
         self.cluster_topics.pop(topic, None)
@@ -261,8 +261,8 @@ class Registry:
         self.channel_count += len(found.channels)
 
     def unled_ns(self, topic: str, partition: int | None = None) -> int | None:
-        """When this partition of a cluster's topic has lost its leader, or the last of all that
-        have none. None: it is led, and topics that are not the cluster's have no leaders."""
+        """When this partition of a cluster's topic lost its leader, or the last of all without one.
+        None: it has a leader; topics outside the cluster have none to lose."""
         found = self._unled.get(topic, {})
         return max(found.values(), default=None) if partition is None else found.get(partition)
 
@@ -320,8 +320,8 @@ class Registry:
     def producers_of(
         self, topic: str, partition: int | None = None, buried: bool = False
     ) -> list[RegisteredProducer]:
-        """Those that clients are to connect to; those that have the partition, or name none.
-        `buried`: those that are tombstoned, too."""
+        """The nodes that clients should connect to; those that have the partition, or name none.
+        `buried`: tombstoned ones, too."""
         mono_ns = self._clock.mono_ns()
         return in_order(
             producer
@@ -332,7 +332,7 @@ class Registry:
         )
 
     def partitions_of(self, topic: str, buried: bool = False) -> dict[int, RegisteredProducer]:
-        """Who has which; empty where two have the same, or nobody names any."""
+        """The node of each partition; empty where two have the same, or nobody names any."""
         found: dict[int, RegisteredProducer] = {}
         entries = self.topics.get(topic, {})
         for producer in self.producers_of(topic, buried=buried):
@@ -343,7 +343,7 @@ class Registry:
         return dict(sorted(found.items()))
 
     def meta_of(self, topic: str) -> Meta:
-        """As far as its producers tell."""
+        """As far as its producers report."""
         if topic in self.cluster_topics:
             return self.cluster_topics[topic]
         entries = self.topics.get(topic, {}).values()
@@ -384,7 +384,7 @@ class Registry:
         return producer.of_cluster or silent_ns <= self._inactive_timeout_ns
 
     def entries(self) -> Iterator[tuple[str, str, str, Entries]]:
-        """(category, key, subkey, producers) of everything, for people who look for trouble."""
+        """(category, key, subkey, producers) of everything, for debugging."""
         for topic, by_channel in self.channels.items():
             for channel, entries in by_channel.items():
                 yield "channel", topic, channel, entries

@@ -1,4 +1,4 @@
-"""What changes topics and channels of a cluster, passed on to one of its nsqds.
+"""Changes of a cluster's topics and channels, forwarded to one of its nsqds.
 
 A node with a replica of the topic is asked, its leaders before others; any node may make a topic,
 and refuse a channel of a topic that is not there. An answer waits until this nsqlookupd has seen
@@ -64,7 +64,7 @@ class Relay:
 
 
 def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:
-    """The registry has what this request was about."""
+    """The registry shows the result of this request."""
     topic, channel = parameters["topic"], parameters.get("channel", "")
     if path == CREATE:
         return topic in registry.cluster_topics and registry.unled_ns(topic) is None

@@ -62,7 +62,7 @@ class Routes(Api):
         about: Mapping[str, object],
         cluster: ClusterLookup | None = None,
     ) -> None:
-        """`about`: what an nsqd is told of this nsqlookupd."""
+        """`about`: the description of this nsqlookupd for an nsqd."""
         super().__init__(log, clock, quiet=frozenset(("/metrics",)))
         self._registry = registry
         self._about = about
@@ -91,7 +91,7 @@ class Routes(Api):
             self.table["/topic/partition/expand"] = Route(POST, self._relayed(self._expand))
 
     def check(self, request: Request) -> None:
-        """What is not known yet is not said to be missing."""
+        """Unknown topics are not reported as missing before the metadata is known."""
         cluster, path = self._cluster, request.path
         if cluster is None or cluster.is_known or path in _OWN or path.startswith("/debug/"):
             return
@@ -161,7 +161,7 @@ class Routes(Api):
         return json_response(document)
 
     def _list_lookup(self, parameters: Parameters) -> Response:
-        """As Youzan's clients ask first of all; one by itself leads."""
+        """The first request of Youzan's clients; a single nsqlookupd leads."""
         about = self._about
         rows = [_lookup_row(about["broadcast_address"], about["tcp_port"], about["http_port"])]
         lookups = self._cluster.lookups() if self._cluster is not None else []
@@ -206,7 +206,7 @@ class Routes(Api):
     def _relayed(
         self, respond: Callable[[Parameters], Response]
     ) -> Callable[[Request, Answer], None]:
-        """Of a topic of the cluster, or one that is to be; others are registered here."""
+        """For a topic of the cluster, existing or new; others are registered here."""
 
         def serve(request: Request, answer: Answer) -> None:
             parameters = parse_query(request.query)
@@ -283,8 +283,8 @@ def _partition(parameters: Parameters) -> int | None:
 
 
 def _reads(parameters: Parameters) -> bool:
-    """Youzan's `access`: who reads (`r`) is to find all that there is to read, on tombstoned nodes,
-    too; without it, and to write (`w`), they are left out, as in NSQ."""
+    """Youzan's `access`: a reader (`r`) finds all nodes with messages, tombstoned ones, too;
+    without it, and to write (`w`), they are left out, as in NSQ."""
     access = parameters.get("access", "")
     if access not in ("", "r", "w"):
         raise HttpError(400, f"INVALID_ACCESS_MODE {access[:100]!r}: it is r or w")

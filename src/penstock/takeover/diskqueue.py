@@ -97,7 +97,7 @@ class QueueFiles:
 
 @dataclass(slots=True)
 class OldFiles:
-    """What of a data path is nsqd's."""
+    """The files of a data path that belong to nsqd."""
 
     queues: list[QueueFiles] = field(default_factory=list)
     metadata: str = ""  # the file that names the topics, empty when there is none
@@ -196,8 +196,8 @@ class Metadata(msgspec.Struct):
 
 
 def read_metadata(disk: Disk, directory: str, name: str) -> Metadata:
-    """Raises StorageError when it is not whole: like nsqd, who reads it goes no further, because
-    the channels that hold no message are named nowhere else."""
+    """Raises StorageError when it is incomplete: like nsqd, the caller stops there, because
+    channels without messages are named nowhere else."""
     path = os.path.join(directory, name)
     try:
         return msgspec.json.decode(read_file(disk, path, METADATA_BYTES_MAX), type=Metadata)

@@ -62,7 +62,7 @@ class UnreadableBytes(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What was found in one queue."""
+    """The contents of one queue, counted."""
 
     messages: int = 0
     body_bytes: int = 0
@@ -85,7 +85,7 @@ class Tally(msgspec.Struct):
 
 
 class RecordReader:
-    """The records of one file from `start` on. `on_bad` hears of bytes that are none."""
+    """The records of one file from `start` on. `on_bad` receives bytes that are no record."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RecordReader:
         return Record(timestamp_ns, attempts, id, body)
 
     def _load(self, at: int, length: int) -> int:
-        """Have [at, at + length) in memory; returns where it stands there."""
+        """Load [at, at + length) into memory; returns its position there."""
         self._data = self._read(at, max(length, self._read_bytes))
         self._base = at
         if len(self._data) < length:
@@ -191,7 +191,7 @@ class RecordReader:
         return self._size
 
     def _overrun(self, record_at: int, record_end: int) -> int | None:
-        """Where records begin that the one at `record_at`, by its length, runs over."""
+        """The start of records inside the one at `record_at`, whose length runs over them."""
         dead: set[int] = set()  # positions that lead nowhere: each is followed once
         for start in self._candidates(record_at + HEAD_BYTES, record_end):
             row: list[int] = []
@@ -238,7 +238,7 @@ def read_meta(disk: Disk, directory: str, files: QueueFiles, tally: Tally) -> Me
 
 
 def unread_bytes(disk: Disk, directory: str, files: QueueFiles) -> int:
-    """What is behind the read position, `.bad` files as a whole. Raises OSError."""
+    """Bytes behind the read position, `.bad` files as a whole. Raises OSError."""
     meta = read_meta(disk, directory, files, Tally())
     total = 0
     for number, name in files.data.items():
@@ -248,7 +248,7 @@ def unread_bytes(disk: Disk, directory: str, files: QueueFiles) -> int:
 
 
 def _start(meta: Meta | None, number: int, size: int) -> int:
-    """Where reading a data file begins."""
+    """The start of the unread part of a data file."""
     if meta is None or number > meta.read_file:
         return 0
     return size if number < meta.read_file else min(meta.read_position, size)
@@ -262,9 +262,9 @@ def read_queue(
     all_bad: bool = False,
     read_bytes: int = READ_BYTES,
 ) -> Iterator[Record]:
-    """Every message of a queue that nsqd was not done with, in the order of its files. `all_bad`
-    reads the whole of `.bad` files, also what nsqd had read. `read_bytes` are in memory at a time,
-    or a message if that is larger. Raises OSError."""
+    """Every unfinished message of a queue, in the order of its files. `all_bad` reads the whole of
+    `.bad` files, including messages that nsqd had read. `read_bytes` are in memory at a time, or a
+    message if that is larger. Raises OSError."""
     meta = read_meta(disk, directory, files, tally)
     _note_missing(files, meta, tally)
     numbered = [(number, False, name) for number, name in files.data.items()]
@@ -280,7 +280,7 @@ def read_queue(
 
 
 def _note_missing(files: QueueFiles, meta: Meta | None, tally: Tally) -> None:
-    """Name the data files that should lie between those that are there.
+    """Name the missing data files between the present ones.
 
     The read file itself may be gone: nsqd removes it when it was read to its end, and notes that a
     moment later. The write file is made when the first message goes into it.
@@ -314,7 +314,7 @@ def _read_file(
 def _read_given_up(
     file: File, name: str, tally: Tally, all_bad: bool, read_bytes: int
 ) -> Iterator[Record]:
-    """What lies behind the first position that cannot be read, or all of it."""
+    """The rest behind the first unreadable position, or all of it."""
     start = 0 if all_bad else _first_bad(file)
     tally.passed_bytes += start
     if start:

@@ -1,4 +1,5 @@
-"""Several queues of nsqd become one log: which copy of a message is stored, and who wants it.
+"""Several queues of nsqd become one log: the stored copy of each message, and the channels that
+want it.
 
 nsqd keeps a copy of each message for each channel. Here a message is stored once, and what a
 channel does not want of the log is a range that counts as finished. The rules:
@@ -62,7 +63,7 @@ class Run(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What a queue stores itself of its records [start, end), together in the log."""
+    """The records [start, end) that a queue stores itself, together in the log."""
 
     queue: int
     start: int
@@ -70,7 +71,7 @@ class Segment(NamedTuple):
 
 
 class RecordPosition(NamedTuple):
-    """A record's position in the log. Positions compare as the records stand there."""
+    """A record's position in the log. Positions compare as in the log."""
 
     segment: int
     ordinal: int
@@ -81,16 +82,16 @@ class Alignment:
         self.segments: list[Segment] = []  # in the order of the log
 
     def choose(self, runs: Iterable[Run], runs_max: int) -> list[Run]:
-        """Those that a queue can share: in its order, which is the log's too. They may be cut where
-        something else stands in between in the log."""
+        """The records that a queue can share: in its order, which is the log's too. They may be
+        interrupted by other records in the log."""
         longest = heapq.nlargest(runs_max, runs, key=lambda run: run.length)
         index = _Index(self.segments)
         placed = [one for run in sorted(longest) for one in index.cut(run)]
         return _in_order(placed)
 
     def add(self, queue: int, size: int, shared: list[Run], own: Iterable[tuple[int, int]]) -> None:
-        """Put in what `queue` stores itself: of its records [start, end) for each of `own`, which
-        are gaps between the runs in `shared`."""
+        """Insert the records that `queue` stores itself: [start, end) for each of `own`, which are
+        gaps between the runs in `shared`."""
         followers = {run.at: run for run in shared}
         index = _Index(self.segments)
         inserted: list[tuple[RecordPosition, Segment]] = []
@@ -106,7 +107,7 @@ class Alignment:
 
 
 class _Index:
-    """Where a record stands in the log."""
+    """The position of a record in the log."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
@@ -173,7 +174,7 @@ class _PrefixMaximum:
 def _insert(
     segments: list[Segment], inserted: list[tuple[RecordPosition, Segment]]
 ) -> list[Segment]:
-    """Each of `inserted`, whose positions rise, in front of the record at its position."""
+    """Insert each of `inserted`, whose positions rise, before the record at its position."""
     joined: list[Segment] = []
     number, start = 0, segments[0].start if segments else 0
     for position, segment in inserted:
@@ -197,7 +198,7 @@ QUEUES_MAX = NOBODY
 
 
 class Entry(NamedTuple):
-    """One record: what it is, and where it stands."""
+    """One record: its identity, and its position."""
 
     id: int
     digest: int  # of timestamp and body
@@ -291,7 +292,7 @@ class Merge:
         return Layout(segments, handed_end, handed_end + self._stored(*own), states)
 
     def _assign(self, alignment: Alignment, channel: int, runs_max: int) -> int:
-        """Share what can be shared, and store the rest. Returns what that may cost in ranges."""
+        """Share as many as possible, and store the rest. Returns the cost in ranges."""
         shared = alignment.choose(self._runs(channel), runs_max)
         own = [gap for gap in self._gaps(channel, shared) if self._own(channel, *gap)]
         alignment.add(channel, self._sizes[channel], shared, own)
@@ -301,7 +302,7 @@ class Merge:
         return len(shared) + len(own) * (self._channels - 1)
 
     def _runs(self, channel: int) -> Iterator[Run]:
-        """What of the channel's records is stored in another queue."""
+        """The channel's records that another queue stores."""
         at, owner, first, count = 0, channel, 0, 0
         links = self._links.pop(channel, ())  # not needed after this
         for ordinal, (stored_by, link) in enumerate(zip(self.owners[channel], links, strict=False)):
@@ -364,7 +365,7 @@ class _Ordinals:
         self._next = 0
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """What of them lies in [start, end)."""
+        """Their parts in [start, end)."""
         ranges = self._ranges
         while self._next < len(ranges) and ranges[self._next][0] < end:
             first, last = ranges[self._next]

@@ -1,4 +1,4 @@
-"""What a data path of official nsqd holds: topics, channels and the queues that are theirs.
+"""The contents of an official nsqd's data path: topics, channels and their queues.
 
 `nsqd.dat` names topics and channels, also those without a message. Queue files of a topic or
 channel that it does not name are taken over too when they hold data: a kill left them, before nsqd
@@ -27,7 +27,7 @@ class QueueReport(msgspec.Struct):
 
 @dataclass(slots=True)
 class OldQueue:
-    """One topic's or channel's queue. Its files may bear two names, from Windows and from
+    """One topic's or channel's queue. Its files may have two names, from Windows and from
     elsewhere."""
 
     topic: str
@@ -44,7 +44,7 @@ class OldQueue:
         return sum(disk.size(os.path.join(source, name)) for name in names)
 
     def unread_bytes(self, disk: Disk, source: str) -> int:
-        """Without what nsqd was done with."""
+        """Without finished messages."""
         return sum(unread_bytes(disk, source, one) for one in self.files)
 
     def read(
@@ -72,7 +72,7 @@ class OldTopic:
 
 
 class Survey:
-    """All that is to be taken over."""
+    """Everything to take over."""
 
     def __init__(self, disk: Disk, source: str, files: OldFiles, metadata: Metadata | None) -> None:
         self.topics: dict[str, OldTopic] = {}

@@ -69,7 +69,7 @@ _log = logging.getLogger("penstock.broker")
 
 
 class Report(msgspec.Struct, forbid_unknown_fields=True):
-    """What was taken over; also the file that commits it."""
+    """The result of a take-over; also the file that commits it."""
 
     source: str
     built_ns: int
@@ -89,7 +89,7 @@ class Report(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Takeover:
-    """From `source` into `target`, which is locked by the caller."""
+    """From `source` into `target`, which the caller has locked."""
 
     def __init__(self, disk: Disk, source: str, target: str, settings: BuildSettings) -> None:
         self._disk = disk
@@ -290,7 +290,7 @@ def look(disk: Disk, source: str, files: OldFiles) -> Survey:
 
 
 def count(disk: Disk, source: str, all_bad: bool) -> Report:
-    """What a take-over would read, and nothing is written. Raises StorageError."""
+    """The contents that a take-over would read; nothing is written. Raises StorageError."""
     try:
         files = list_old_files(disk.listdir(source))
         survey = look(disk, source, files)
@@ -326,7 +326,7 @@ def _report_topic(report: TopicReport) -> None:
 def take_over_at_start(
     disk: Disk, data_path: str, options: BrokerOptions, clock: Clock
 ) -> Report | None:
-    """The data of an official nsqd, if that is what the directory holds. `Broker.open` calls it,
+    """Take over the data of an official nsqd, if the directory holds them. `Broker.open` calls it,
     with the directory locked. Raises StorageError."""
     said_ns = clock.mono_ns()
 

@@ -1,4 +1,4 @@
-"""One topic of official nsqd, built anew as a topic of ours in a directory that nobody reads yet.
+"""One topic of an official nsqd, rebuilt as a topic of ours in a directory that nobody reads yet.
 
 The old files are read twice: first to learn which records are the same message (`merge.py`), then
 to write what is stored. Memory is what `merge.py` says, one part of what `_Sorter` has, and one
@@ -54,7 +54,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class BuildSettings:
-    """What a take-over needs from outside."""
+    """The external settings of a take-over."""
 
     node_id: int
     clock: Clock
@@ -94,7 +94,7 @@ class TopicBuild:
         self._tallies = [Tally() for _ in self._queues]
 
     def run(self) -> TopicReport:
-        """All of it is durable on return, but for the directory's own name. Raises OSError and
+        """Everything is durable on return, except the directory's own name. Raises OSError and
         StorageError."""
         self._disk.mkdir(self._directory)
         merge = self._merge()
@@ -197,9 +197,9 @@ class TopicBuild:
 
 
 class _Sorter:
-    """Brings together records that may be the same message, without holding all of them: every
-    record goes into one of several parts by what it is. Parts that grow go to files, which are of
-    no use after the process has ended and are never synced."""
+    """Groups records that may be the same message, without holding all of them: every record goes
+    into one of several parts by its identity. Parts that grow go to files, which are useless after
+    the process has ended and are never synced."""
 
     def __init__(self, disk: Disk, directory: str, data_bytes: int) -> None:
         self._disk = disk
@@ -248,7 +248,7 @@ class _Ordered:
         self._next = 0
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
-        """Those of [start, end) that are there; what stands in front of them is passed over."""
+        """The present ones of [start, end); earlier ones are skipped."""
         while self._next < end:
             record = next(self._records, None)
             if record is None:
@@ -258,7 +258,7 @@ class _Ordered:
                 yield ordinal, record
 
     def count(self) -> int:
-        """How many there are, once the rest is read."""
+        """Their number, once the rest is read."""
         self._next += sum(1 for _ in self._records)
         return self._next
 

@@ -78,7 +78,7 @@ class WriteBackReport(msgspec.Struct):
 
 @dataclass(eq=False)
 class WriteBack:
-    """`_on_progress` hears the number of messages looked at."""
+    """`_on_progress` receives the number of messages read."""
 
     _disk: Disk
     _source: str
@@ -155,7 +155,7 @@ class WriteBack:
         return OldTopic(file.name, file.paused, channels)
 
     def _write_topic(self, file: TopicFile, log: PartitionLog, folded: Folded | None) -> None:
-        """As `Topic` brings its channels back."""
+        """As `Topic` restores its channels."""
         start, end = log.start_offset, log.written_end
         states = []
         for channel in file.channels:
@@ -202,7 +202,7 @@ class WriteBack:
     def _messages(
         self, log: PartitionLog, offset: int, report: TopicWritten
     ) -> Iterator[tuple[int, Record, int, bool]]:
-        """(offset, message, due time, has extras); what is damaged is stepped over."""
+        """(offset, message, due time, has extras), without corrupt ones."""
         while offset < log.written_end:
             try:
                 for header, data in log.batches(offset):
@@ -240,7 +240,7 @@ def _message(
 
 
 class _Queue:
-    """One channel's wants, asked message by message in the order of offsets."""
+    """The messages that one channel wants, asked in the order of offsets."""
 
     def __init__(
         self, made: tuple[QueueWriter, QueueWritten], state: ChannelState, end: int, wall_ns: int

@@ -57,7 +57,7 @@ _HEAD = struct.Struct("<IHHII")  # magic, version, bytes of an event, names, eve
 
 
 class Kind(IntEnum):
-    """What happened. `label` is the name in tables and on screens."""
+    """The kinds of events. `label` is the name in tables and on screens."""
 
     PUBLISHED = 1  # stored as safe as the topic asks
     SENT = 2
@@ -102,9 +102,9 @@ class Event(NamedTuple):
 
 
 class EventColumns(NamedTuple):
-    """One body, column by column. Each column is a view, strided and not copied (into the body, or
-    where there are runs into what they were expanded to): numpy.asarray takes it as it stands.
-    Names are numbers into `names`, whose first is ""."""
+    """One body, column by column. Each column is a view, strided and not copied (into the body, or,
+    with runs, into their expansion): numpy.asarray takes it directly. Names are numbers into
+    `names`, whose first is ""."""
 
     names: list[str]
     time_ns: memoryview  # i64
@@ -125,8 +125,8 @@ class EventColumns(NamedTuple):
 
 
 def encode(events: Iterable[Event]) -> bytes:
-    """One body. The daemon's own bodies come from the kernel's records; this is for what it tells
-    of itself, and for tests. An event with a message id and a count above 1 becomes a run."""
+    """Encode one body. The daemon's own bodies come from the kernel's records; this is for its
+    other events, and for tests. An event with a message id and a count above 1 becomes a run."""
     numbers: dict[str, int] = {}
 
     def number(name: str | None) -> int:
@@ -153,12 +153,12 @@ def encode(events: Iterable[Event]) -> bytes:
 
 
 def encode_records(names: Sequence[str], records: Buffer) -> bytes:
-    """A body of events that are laid out already; name 1 is the first of `names`."""
+    """A body of encoded events; name 1 is the first of `names`."""
     return b"".join(parts_of(names, records))
 
 
 def parts_of(names: Sequence[str], records: Buffer) -> list[Buffer]:
-    """The same without a copy of the events: what stands before them, and they."""
+    """The same without a copy of the events: the bytes before them, and the events."""
     texts = [name.encode("utf-8", "replace")[:NAME_BYTES_MAX] for name in names]
     body = memoryview(records)
     if len(texts) > NAMES_MAX or len(body) % EVENT_BYTES:
@@ -252,9 +252,8 @@ def _event(columns: EventColumns, index: int) -> Event:
 
 
 def find(body: Buffer, message_id: int = 0, trace_id: int = 0) -> Iterator[Event]:
-    """The events of one message, or of all with one trace id (0: not asked for), and none else.
-    What is not among them costs next to nothing. Ranges without an id are not. Raises
-    TraceBroken."""
+    """The events of one message, or of all with one trace id (0: none), and no others. Other events
+    cost next to nothing. Ranges without an id do not match. Raises TraceBroken."""
     if message_id or trace_id:
         yield from _pick(body, message_id, trace_id)
 

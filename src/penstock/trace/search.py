@@ -30,7 +30,7 @@ def read_trace_id(text: str) -> int:
 
 
 class Only(NamedTuple):
-    """Where what is looked for happened: in one topic, in one partition, or anywhere."""
+    """Where the events happened: in one topic, in one partition, or anywhere."""
 
     topic: str = ""
     partition: int | None = None
@@ -89,14 +89,14 @@ def _holds(span: Event, positions: set[tuple[str, int, int]]) -> bool:
 
 
 class Copy(NamedTuple):
-    """Where a message lies."""
+    """The position of a message."""
 
     node: str
     event: Event
 
 
 def copies(found: Iterable[tuple[str, Event]]) -> list[Copy]:
-    """The first position of each message, of those that a node has; bounded."""
+    """The first position of each message, if a node has it; bounded."""
     first: dict[int, Copy] = {}
     for node, event in found:
         if node and event.message_id:
@@ -106,8 +106,8 @@ def copies(found: Iterable[tuple[str, Event]]) -> list[Copy]:
 
 def context_of(event: Event, message_id: int, headers: Mapping[str, Any]) -> str | None:
     """The `traceparent` of the message of this event, which has a part of its trace id at most
-    (`kernel/traceparent.py`); None: it has none. Where the topic was made again, another message
-    lies at the position."""
+    (`kernel/traceparent.py`); None: it has none. Where the topic was recreated, another message is
+    at the position."""
     value = headers.get(MEMBER)
     if message_id != event.message_id or not isinstance(value, str):
         return None

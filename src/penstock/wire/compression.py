@@ -59,7 +59,7 @@ _plain_bytes = cramjam.snappy.decompress_raw_len
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """The checksum as it stands in a chunk: a checksum of checksums would be a poor one."""
+    """The checksum in the form of a chunk: a checksum of checksums would be a poor one."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -98,7 +98,7 @@ class SnappyEncoder:
 
 
 class _Decoder:
-    """`feed` what arrived, then `read` until it gives nothing."""
+    """`feed` the input, then `read` until it returns nothing."""
 
     def __init__(self) -> None:
         self._input = bytearray()
@@ -112,7 +112,7 @@ class _Decoder:
 
 
 class SnappyDecoder(_Decoder):
-    """Holds what was fed and not yet used, and at most one chunk of plain bytes."""
+    """Holds unused input, and at most one chunk of plain bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,8 +132,8 @@ class SnappyDecoder(_Decoder):
         return b"".join(parts)
 
     def read_into(self, view: memoryview) -> int:
-        """The same into `view`, whose whole length may be used: a chunk that fits is decoded where
-        it is wanted."""
+        """The same into `view`, whose whole length may be used: a chunk that fits is decoded in
+        place."""
         size = 0
         while size < len(view):
             if self._rest:
@@ -245,7 +245,7 @@ class DeflateEncoder:
 
 
 class DeflateDecoder(_Decoder):
-    """Holds what was fed and not yet used, and zlib's window of 32 KiB."""
+    """Holds unused input, and zlib's window of 32 KiB."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class DeflateDecoder(_Decoder):
         return len(data)
 
     def _next_piece(self) -> bool:
-        """Is there something to decompress?"""
+        """Is there anything to decompress?"""
         if self._piece or (self._may_hold and not self._stream.eof):
             return True
         piece = bytes(memoryview(self._input)[self._at : self._at + limits.INFLATE_BYTES])

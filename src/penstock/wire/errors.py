@@ -21,7 +21,7 @@ from penstock.errors import (
 
 
 class Fault(Enum):
-    """Name = (code, template of the text, fatal), fatal where nothing is said."""
+    """Name = (code, template of the text, fatal), fatal by default."""
 
     BAD_PROTOCOL = (b"E_BAD_PROTOCOL", b"")
 
@@ -125,7 +125,7 @@ class Fault(Enum):
         self.fatal = fatal
 
     def data(self, *values: bytes | int) -> bytes:
-        """What stands in the frame."""
+        """The data of the frame."""
         if not self.template:
             return self.code
         return self.code + b" " + self.template % values
@@ -145,7 +145,7 @@ def reason_of(error: PenstockError) -> bytes:
 
 
 class WireFault(PenstockError):
-    """A client is to be told `fault`; `data` is the whole text."""
+    """The client gets `fault`; `data` is the whole text."""
 
     def __init__(self, fault: Fault, *values: bytes | int) -> None:
         self.fault = fault

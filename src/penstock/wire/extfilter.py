@@ -1,4 +1,4 @@
-"""IDENTIFY's `ext_filter`: what a consumer wants to see of a topic with headers.
+"""IDENTIFY's `ext_filter`: the messages of an extended topic that a consumer wants.
 
     {"type": 1, "filter_ext_key": "color", "filter_data": "red", "inverse": false}
     {"type": 4, "filter_ext_key": "all", "filter_data_list":

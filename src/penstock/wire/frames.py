@@ -1,4 +1,4 @@
-"""V2 frames: what a server sends.
+"""V2 frames: the output of a server.
 
     [size u32 = 4 + len(data)] [type u32] [data]        all big-endian
 

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client may ask for, what it gets, and the answer.
+"""IDENTIFY: the options of a client, the granted ones, and the answer.
 
 The body is a JSON object (or `null`). Unknown keys are ignored, known ones match in any letter
 case, and a value of the wrong type makes the whole body unreadable: a fraction is no integer, a
@@ -56,8 +56,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for one connection, as long as it says nothing else. Zero heartbeat: off. Zero
-    output timeout: no timed flush."""
+    """The settings of one connection, by default. Zero heartbeat: off. Zero output timeout: no
+    timed flush."""
 
     client_id: str = ""
     hostname: str = ""
@@ -81,7 +81,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the daemon's options allow, and what it says about itself."""
+    """The daemon's limits, and its description of itself."""
 
     version: str
     rdy_count_max: int = limits.RDY_COUNT_MAX
@@ -207,7 +207,7 @@ def _within(
     name: bytes, value: int, least: int, most: int, *, kept: int, off: int | None = None,
     unit: int = MS,
 ) -> int:  # fmt: skip
-    """0 leaves what holds, and -1 is `off`, where that is allowed."""
+    """0 keeps the present value, and -1 is `off`, where that is allowed."""
     if value == 0:
         return kept
     if value == -1 and off is not None:

@@ -1,4 +1,4 @@
-"""Topic and channel names: what is valid, what is ephemeral, and how errors quote them.
+"""Topic and channel names: valid names, ephemeral ones, and their form in errors.
 
 A name is 1 to 64 characters of `. a-z A-Z 0-9 _ -`, optionally followed by `#ephemeral`; the
 suffix counts towards the 64. Names in error texts are quoted the way Go's `%q` does it, because
@@ -85,7 +85,7 @@ _RIGHT = re.compile(rb"-1|\+?0*([0-9]{1,3})")
 
 
 def read_partition(command: bytes, text: bytes) -> int:
-    """Of a command that is defined with a partition. Raises WireFault."""
+    """For a command that is defined with a partition. Raises WireFault."""
     if text in (b"", b"-1"):
         return ANY
     found = _RIGHT.fullmatch(text)
@@ -96,7 +96,7 @@ def read_partition(command: bytes, text: bytes) -> int:
 
 
 def read_extra(command: bytes, text: bytes) -> int:
-    """Of the word behind the parameters of one of NSQ's commands. Raises WireFault."""
+    """For the word behind the parameters of one of NSQ's commands. Raises WireFault."""
     return read_partition(command, text) if _BEGINS_AS_NUMBER.match(text) else ANY
 
 

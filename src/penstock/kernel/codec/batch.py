@@ -1,4 +1,4 @@
-"""The batch of `docs/formats.md`: what one group commit wrote, columnar.
+"""The batch of `docs/formats.md`: the result of one group commit, columnar.
 
     header 72 | lengths u32 x count | bodies | trailer | zeros up to a multiple of 8
     short header 40 | body | zeros up to a multiple of 8
@@ -116,7 +116,7 @@ def encode_batch(
     first_sequence: int = 0,
     sections: Mapping[int, Mapping[int, int | bytes]] | None = None,
 ) -> bytes:
-    """One whole batch. ValueError for what cannot be said, OverflowError for too large a number."""
+    """One whole batch. ValueError for invalid input, OverflowError for too large a number."""
     count = len(bodies)
     if count == 0:
         raise ValueError("a batch holds at least one message")
@@ -150,7 +150,7 @@ def assemble(
     producer_epoch: int = 0,
     first_sequence: int = 0,
 ) -> bytes:
-    """A batch of `messages` (lengths, then bodies) and a trailer that is right."""
+    """A batch of `messages` (lengths, then bodies) and a valid trailer."""
     if base_offset > OFFSET_MAX - count:
         raise OverflowError("batch header: offsets have 63 bits")
     content = messages + trailer
@@ -179,8 +179,8 @@ def assemble(
 
 
 def blank(length: int) -> bytearray:
-    """A buffer to read batches into. What it holds until then is anything: compiled, it is not
-    filled with zeros first, which would cost an eighth of the reading."""
+    """A buffer to read batches into. Its content is undefined: the compiled form is not filled with
+    zeros, which would cost an eighth of the reading."""
     return bytearray(length)
 
 
@@ -209,9 +209,9 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def check_batches(data: Buffer, expected: int, limit: int | None = None) -> tuple[int, int, int]:
-    """How far intact batches go from the beginning of `data`, the first of them at offset
-    `expected` and each behind the one before, to offset `limit` at most: (bytes, next offset), and
-    the length that the batch there claims of which `data` has only a part (0: it does not say)."""
+    """The extent of intact batches from the beginning of `data`, the first of them at offset
+    `expected` and each behind the one before, up to offset `limit` at most: (bytes, next offset),
+    and the length claimed by a last, partial batch (0: unknown)."""
     view = memoryview(data)
     position = claimed = 0
     while position < len(view) and expected != limit:
@@ -237,7 +237,7 @@ def _claimed(view: memoryview) -> int:
 
 
 def _fields_fit(view: memoryview, header: BatchHeader) -> bool:
-    """What the header alone can tell."""
+    """Checks of the header alone."""
     trailer_at = _trailer_at(view, header)
     slack = header.length - trailer_at
     has_trailer = header.flags & FLAG_TRAILER

@@ -107,7 +107,7 @@ def encode_columns(
     trailer: Buffer = b"",
 ) -> bytes:
     """One whole batch from its columns: a u32 length for each message, the bodies end to end, and
-    the trailer's sections as docs/formats.md has them. ValueError for what cannot be said."""
+    the trailer's sections in the form of docs/formats.md. ValueError for invalid input."""
     lengths, bodies, trailer = bytes(lengths), bytes(bodies), bytes(trailer)
     count = len(lengths) // 4
     if count == 0 or len(lengths) % 4:

@@ -38,7 +38,7 @@ _TABLE = _byte_table()
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """The checksum of what `value` covers, followed by `data`."""
+    """The checksum `value` continued over `data`."""
     if not 0 <= value <= _ALL_ONES:
         raise OverflowError(f"a crc32c has 32 bits: {value}")
     register = value ^ _ALL_ONES
@@ -54,7 +54,7 @@ def crc32c(data: Buffer, value: int = 0) -> int:
 
 
 def _fold(head: bytes, rest: memoryview) -> bytes:
-    """Shorter bytes with the same remainder: the first row moved on into what follows it.
+    """Shorter bytes with the same remainder: the first row moved on into the bytes that follow.
 
     `head` stands for the first 4 bytes of `rest`.
     """
@@ -69,7 +69,7 @@ def _fold(head: bytes, rest: memoryview) -> bytes:
 
 
 def _room(row_bytes: int) -> int:
-    """What a fold needs: the row, as much again, and the last byte's product is 3 bytes longer."""
+    """The room of a fold: the row, as much again, and the last byte's product is 3 bytes longer."""
     return 2 * row_bytes + 3
 
 

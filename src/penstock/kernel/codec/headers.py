@@ -1,4 +1,4 @@
-"""The JSON headers of PUB_EXT: an object of strings, whose few known members are taken out.
+"""The JSON headers of PUB_EXT: an object of strings, with a few known members.
 
     {"key": "order-7", "##trace_id": "42", "zan_test": true, "any": "other"}
 
@@ -90,7 +90,7 @@ class _Scan:
             raise _Wrong(value_at)
 
     def _text(self) -> bytes:
-        """What a string says, from its opening quote to behind the closing one."""
+        """The content of a string, from its opening quote to behind the closing one."""
         data = self._data
         if data[self._at : self._at + 1] != b'"':
             raise _Wrong(self._at)

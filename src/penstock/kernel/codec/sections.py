@@ -66,7 +66,7 @@ def decode_trailer(trailer: memoryview, count: int) -> dict[int, Table]:
 
 
 def split_trailer(trailer: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """(type, payload) of each section of a known type; checks what follows the last one."""
+    """(type, payload) of each section of a known type; checks the bytes behind the last one."""
     position = 0
     while len(trailer) - position >= SECTION_HEADER.size:
         type_, flags, length = SECTION_HEADER.unpack_from(trailer, position)

@@ -1,4 +1,4 @@
-"""Runs among the records of trace events, taken apart (docs/formats.md has their layout).
+"""Splits the runs among the records of trace events (docs/formats.md has their layout).
 
 A record with a message id and a count of N stands for N events that differ in offset and id alone:
 the same thing happened at one time to messages that lie one behind the other. A record without a
@@ -34,8 +34,8 @@ def expand_events(records: Buffer, events_max: int) -> Buffer:
 
 
 def pick_events(records: Buffer, message_id: int, trace_id: int, events_max: int) -> bytes:
-    """The events of one message, and of all with this trace id (0: not asked for), each by itself.
-    For both 0: those that are about no single message. Raises ValueError like `expand_events`."""
+    """The events of one message, and of all with this trace id (0: none), each by itself. For both
+    0: events without a single message. Raises ValueError like `expand_events`."""
     found = []
     total = 0
     for fields in _rows(records):
@@ -48,7 +48,7 @@ def pick_events(records: Buffer, message_id: int, trace_id: int, events_max: int
 
 
 def _indexes(fields: _Fields, message_id: int, trace_id: int) -> range:
-    """Of the events of a record, those that are asked for."""
+    """The matching events of a record."""
     own_id, count = fields[1], _events_of(fields)
     if not (message_id or trace_id):
         return range(0 if own_id else 1)
