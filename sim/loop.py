@@ -55,8 +55,8 @@ class FakeLoop:
         self._ready.append(handle)
         return handle
 
-    def create_task(self, work: Coroutine[Any, Any, Any], **told: Any) -> asyncio.Task[Any]:
-        return asyncio.Task(work, loop=self, **told)  # type: ignore[arg-type]
+    def create_task(self, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(work, loop=self, **options)  # type: ignore[arg-type]
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)  # type: ignore[arg-type]
@@ -65,9 +65,9 @@ class FakeLoop:
         """asyncio's tasks ask."""
         return False
 
-    def call_exception_handler(self, told: dict[str, Any]) -> None:
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
         """A task failed, and its error was not looked at."""
-        raise RuntimeError(told["message"]) from told.get("exception")
+        raise RuntimeError(context["message"]) from context.get("exception")
 
     def call_later(
         self, delay_s: float, callback: Callable[..., object], *arguments: Any

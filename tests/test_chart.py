@@ -84,9 +84,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         input=json.dumps(VALUES), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["errors"] == []
-    return dict(told["rendered"])
+    reply = json.loads(done.stdout)
+    assert reply["errors"] == []
+    return dict(reply["rendered"])
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def daemons(installations: list[Manifests]) -> Iterator[tuple[str, dict[str, Any
 
 
 @each(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("misspelt", "additional properties 'replica' not allowed"),
         ("no flag", "extraArgs"),
@@ -118,9 +118,9 @@ def daemons(installations: list[Manifests]) -> Iterator[tuple[str, dict[str, Any
     ],
 )
 def test_values_that_make_no_sense_are_refused(
-    rendered: dict[str, Any], name: str, said: str
+    rendered: dict[str, Any], name: str, message: str
 ) -> None:
-    assert said in rendered[name]
+    assert message in rendered[name]
 
 
 def test_every_daemon_starts_with_its_arguments(installations: list[Manifests]) -> None:

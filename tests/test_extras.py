@@ -64,10 +64,10 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @each("name", [name for name in PROJECT["scripts"] if name != "penstock"])
 def test_a_script_needs_the_core_only(core: Environment, name: str) -> None:
-    told = core.script(name, "--help")
-    assert (told.returncode, "Traceback" in told.stderr, bool(told.stdout + told.stderr)) == (
+    done = core.script(name, "--help")
+    assert (done.returncode, "Traceback" in done.stderr, bool(done.stdout + done.stderr)) == (
         0, False, True,
-    ), told  # fmt: skip
+    ), done  # fmt: skip
 
 
 def test_the_core_brings_these_and_nothing_else(core: Environment) -> None:
@@ -79,22 +79,22 @@ def test_penstock_runs_the_daemons_and_says_what_its_verbs_need(core: Environmen
     assert core.script("penstock", "--version").stdout.startswith("penstock ")
     assert "-data-path" in core.script("penstock", "nsqd", "--help").stdout
     for words in ((), ("--help",), ("stats",)):
-        told = core.script("penstock", *words)
-        assert told.returncode == 1
-        assert told.stderr.startswith("penstock needs the extra `cli`: install it with pip ")
-        assert len(told.stderr.splitlines()) == 1
+        done = core.script("penstock", *words)
+        assert done.returncode == 1
+        assert done.stderr.startswith("penstock needs the extra `cli`: install it with pip ")
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_every_verb_says_what_it_does_or_needs(cli: Environment) -> None:
     from penstock.tools.main import VERBS
 
     for verb in VERBS:
-        told = cli.script("penstock", verb, "--help")
-        assert told.returncode == 0 or "needs the extra `" in told.stderr, (verb, told)
+        done = cli.script("penstock", verb, "--help")
+        assert done.returncode == 0 or "needs the extra `" in done.stderr, (verb, done)
 
 
 @each(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("nsqadmin", "-nsqd-http-address=127.0.0.1:1"), "needs the extra `admin`"),
         (("penstock", "sql", "SELECT 1"), "needs the extra `sql`"),
@@ -102,17 +102,17 @@ def test_every_verb_says_what_it_does_or_needs(cli: Environment) -> None:
          "failed to start nsqd - --auth-http-address needs the extra `auth`: install it with"),
     ],
 )  # fmt: skip
-def test_a_missing_extra_is_named(cli: Environment, words: tuple[str, ...], said: str) -> None:
-    told = cli.script(*words)
-    assert told.returncode != 0
-    assert said in told.stderr
-    assert "Traceback" not in told.stderr
+def test_a_missing_extra_is_named(cli: Environment, words: tuple[str, ...], message: str) -> None:
+    done = cli.script(*words)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @each(("extra", "module"), [("otel", "penstock.client.otel"), ("formats", "penstock.formats")])
 def test_a_module_without_its_extra_says_so(core: Environment, extra: str, module: str) -> None:
-    told = core.run("-c", f"import penstock.client, {module}")
-    assert f"ImportError: {module} needs the extra `{extra}`" in told.stderr
+    done = core.run("-c", f"import penstock.client, {module}")
+    assert f"ImportError: {module} needs the extra `{extra}`" in done.stderr
 
 
 def test_the_sql_console_reads_topics(admin: Environment, tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_the_sql_console_reads_topics(admin: Environment, tmp_path: Path) -> Non
         nsqd.post("/pub?topic=orders", b"seen")
         nodes = [f"127.0.0.1:{nsqd.http_port}"]
         question = {"sql": "SELECT body FROM orders", "nodes": nodes, "lakes": []}
-        told = admin.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(question))
-    assert (told.stderr, json.loads(told.stdout)["error"]) == ("", "")
-    assert json.loads(told.stdout)["rows"] == [["seen"]]
+        done = admin.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(question))
+    assert (done.stderr, json.loads(done.stdout)["error"]) == ("", "")
+    assert json.loads(done.stdout)["rows"] == [["seen"]]
 
 
 def test_every_module_of_nsqadmin(admin: Environment) -> None:
-    told = admin.run("-c", MODULES, "penstock.nsqadmin")
-    assert (told.returncode, told.stderr) == (0, "")
+    done = admin.run("-c", MODULES, "penstock.nsqadmin")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @each(
@@ -140,5 +140,5 @@ def test_every_module_of_nsqadmin(admin: Environment) -> None:
     ],
 )
 def test_every_module_of_an_extra(extra: str, packages: tuple[str, ...], tmp_path: Path) -> None:
-    told = Environment(tmp_path / extra, extra).run("-c", MODULES, *packages)
-    assert (told.returncode, told.stderr) == (0, "")
+    done = Environment(tmp_path / extra, extra).run("-c", MODULES, *packages)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -94,11 +94,11 @@ class Outcome:
     """The answer that a publisher gets, once."""
 
     def __init__(self) -> None:
-        self.told: list[PenstockError | None] = []
+        self.answers: list[PenstockError | None] = []
 
     def __call__(self, error: PenstockError | None) -> None:
-        self.told.append(error)
+        self.answers.append(error)
 
     @property
     def stored(self) -> bool:
-        return self.told == [None]
+        return self.answers == [None]

@@ -379,9 +379,9 @@ class JoinedCluster:
     def publish(self, topic: str, *bodies: bytes, partition: int = 0, due_ns: int = 0) -> None:
         """One that is answered OK."""
         outcome = self.led_by(topic, partition).put(topic, *bodies, due_ns=due_ns)
-        self.until(lambda: outcome.told)
+        self.until(lambda: outcome.answers)
         if not outcome.stored:
-            raise Stuck(f"the publish to {topic} was answered {outcome.told!r}")
+            raise Stuck(f"the publish to {topic} was answered {outcome.answers!r}")
 
 
 def _knows(one: JoinedNode, other: JoinedNode) -> bool:

@@ -31,23 +31,23 @@ def on(disk: SimDisk, **options: object) -> World:
     return World.start(Path("/data"), [], disk=disk, **options)
 
 
-def block(name: str, *said: bytes, batch_max: int = 2, partition: int = 0) -> Block:
+def block(name: str, *text: bytes, batch_max: int = 2, partition: int = 0) -> Block:
     """Batches of two messages each."""
-    appends = [said[at : at + batch_max] for at in range(0, len(said), batch_max)]
+    appends = [text[at : at + batch_max] for at in range(0, len(text), batch_max)]
     data = b"".join(encode_batch(list(append), 0, 0, 0) for append in appends)
-    return Block(name, data, len(said), NOBODY, partition)
+    return Block(name, data, len(text), NOBODY, partition)
 
 
-class Told:
+class Answers:
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.answers: list[Any] = []
 
     def __call__(self, outcome: Any) -> None:
-        self.told.append(outcome)
+        self.answers.append(outcome)
 
     @property
     def error(self) -> PenstockError | None:
-        outcome = self.told[0] if self.told else None
+        outcome = self.answers[0] if self.answers else None
         return outcome if isinstance(outcome, PenstockError) else None
 
 
@@ -66,33 +66,35 @@ def pass_ns(world: World, ns: int = limits.SECOND) -> None:
     settle(world)
 
 
-def put(world: World, topic: str, one: Block) -> Told:
-    told = Told()
-    world.broker.commits.stages.put(world.broker.topic(topic), one, told)
+def put(world: World, topic: str, one: Block) -> Answers:
+    answers = Answers()
+    world.broker.commits.stages.put(world.broker.topic(topic), one, answers)
     settle(world)
-    return told
+    return answers
 
 
-def stage_in_both(world: World, *said: bytes) -> None:
+def stage_in_both(world: World, *text: bytes) -> None:
     """A stage `x` in topic `a`, and one in `b`."""
     for topic in ("a", "b"):
-        put(world, topic, block("x", *said))
+        put(world, topic, block("x", *text))
 
 
-def commit(world: World, app: str, version: int, *refs: tuple[str, str, *tuple[int, ...]]) -> Told:
-    told = Told()
-    world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], told)
+def commit(
+    world: World, app: str, version: int, *refs: tuple[str, str, *tuple[int, ...]]
+) -> Answers:
+    answers = Answers()
+    world.broker.commits.commit(app, version, [Ref(*ref) for ref in refs], answers)
     settle(world)
-    return told
+    return answers
 
 
-def step_by_step(world: World, told: Told, look: Callable[[], T]) -> set[T]:
+def step_by_step(world: World, answers: Answers, look: Callable[[], T]) -> set[T]:
     """One job of the sync threads a turn, until it is told; what was seen after each turn."""
     seen = set()
     for _ in range(TURNS_MAX):
         world.turn()
         seen.add(look())
-        if told.told:
+        if answers.answers:
             return seen
         job, *rest = world.threads.waiting
         world.threads.held, world.threads.waiting = False, [job]

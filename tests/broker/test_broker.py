@@ -127,7 +127,7 @@ def test_a_stop_with_a_failing_disk_still_ends(simulate: Start) -> None:
     outcome = Outcome()
     world.broker.topic("news").publish([b"2"], 0, outcome)
     world.close()
-    assert [type(error).__name__ for error in outcome.told] == ["WriteRefused"]
+    assert [type(error).__name__ for error in outcome.answers] == ["WriteRefused"]
     world.disk.faults.clear()
     world = world.restart()
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
@@ -142,10 +142,10 @@ def test_health_names_trouble_while_it_lasts_and_it_is_logged_once(
         for _ in range(3):
             health.report("news", Trouble.WRITE, "no space")
         health.report("other", Trouble.DAMAGED, "corrupt")
-        said = "NOK - topic news: no space; topic other: corrupt"
-        assert (health.text, health.failing) == (said, True)
+        given = "NOK - topic news: no space; topic other: corrupt"
+        assert (health.text, health.failing) == (given, True)
         health.clear("news", Trouble.DAMAGED)  # another kind
-        assert health.text == said
+        assert health.text == given
         for _ in range(2):
             health.clear("news", Trouble.WRITE)
     assert health.text == "NOK - topic other: corrupt"
@@ -195,10 +195,10 @@ def test_a_failed_removal_does_not_stop_a_start(simulate: Any) -> None:
     world.fail("unlink", "spare-0.log")
     world.fail("unlink", orphan)
     world = world.restart()
-    said = world.broker.health
-    assert said.startswith("OK - warning: topic t: ")
-    assert "spare-0.log cannot be removed: Input/output error" in said
-    assert f"{orphan} cannot be removed: Input/output error" in said
+    given = world.broker.health
+    assert given.startswith("OK - warning: topic t: ")
+    assert "spare-0.log cannot be removed: Input/output error" in given
+    assert f"{orphan} cannot be removed: Input/output error" in given
     assert bodies(world.consumer("t", "ch").take()) == [b"a"]
     assert world.publish("t", b"b").stored
     world.disk.faults.clear()
@@ -217,9 +217,9 @@ def test_an_index_that_cannot_be_written_is_reported(simulate: Any) -> None:
     while not log.index_failures:
         assert world.publish("t", b"x" * 1000).stored
     world.pass_ns(limits.SECOND)
-    said = world.broker.health
-    assert said.startswith("OK - warning: topic t: ")
-    assert ".index cannot be written: Input/output error" in said
+    given = world.broker.health
+    assert given.startswith("OK - warning: topic t: ")
+    assert ".index cannot be written: Input/output error" in given
     failures = log.index_failures
     world.disk.faults.clear()
     segments = len(log.segments)

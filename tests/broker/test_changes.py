@@ -105,7 +105,7 @@ def test_a_topic_of_this_node_has_changed_when_the_function_returns(
     before = state(topic, channel)
     answers = Outcome()
     make(change, own, answers)
-    assert answers.told == [None]
+    assert answers.answers == [None]
     assert state(topic, channel) != before
 
 
@@ -114,10 +114,10 @@ def test_a_channel_of_this_node_is_deleted_at_once(own: World) -> None:
     answers = Outcome()
     changes.ask_for_channel(topic, "new", answers)
     changes.delete_channel(topic, "billing", answers)
-    assert answers.told == [None, None]
+    assert answers.answers == [None, None]
     assert sorted(topic.channels) == []
     changes.delete_channel(topic, "billing", answers)
-    assert str(answers.told[-1]) == "no such channel: billing"
+    assert str(answers.answers[-1]) == "no such channel: billing"
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -130,13 +130,13 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     before = state(topic, channel)
     answers = Outcome()
     make(change, node, answers)
-    _, kind, _, verb, said = CHANGES[change]
+    _, kind, _, verb, text = CHANGES[change]
     names = ("orders", "billing") if kind is Channel else ("orders",)
-    assert metadata.asked == [(verb, *names, said)]
-    assert (answers.told, state(topic, channel)) == ([], before)
+    assert metadata.asked == [(verb, *names, text)]
+    assert (answers.answers, state(topic, channel)) == ([], before)
     refusal = Refused("the coordinator said no")
     metadata.waiting[0](refusal)
-    assert answers.told == [refusal]
+    assert answers.answers == [refusal]
 
 
 def test_topics_grow_and_are_deleted_locally_or_through_the_metadata(
@@ -147,9 +147,9 @@ def test_topics_grow_and_are_deleted_locally_or_through_the_metadata(
     changes.grow_topic(own.broker, topic, 3, False, answers)
     assert topic.partition_count == 3
     changes.grow_topic(own.broker, topic, 2, False, answers)
-    assert "a topic never gets fewer" in str(answers.told[1])
+    assert "a topic never gets fewer" in str(answers.answers[1])
     changes.delete_topic(own.broker, topic, answers)
-    assert answers.told[::2] == [None, None]
+    assert answers.answers[::2] == [None, None]
     assert own.broker.topics == {}
 
     node = cluster.nodes[0]
@@ -157,9 +157,9 @@ def test_topics_grow_and_are_deleted_locally_or_through_the_metadata(
     changes.grow_topic(node.broker, node.topic, 3, False, answers)
     changes.delete_topic(node.broker, node.topic, answers)
     assert metadata.asked == [("grow_topic", "orders", 3), ("delete_topic", "orders")]
-    assert len(answers.told) == 3
+    assert len(answers.answers) == 3
     changes.grow_topic(node.broker, node.topic, 3, True, answers)
-    assert "are not rehashed yet" in str(answers.told[3])
+    assert "are not rehashed yet" in str(answers.answers[3])
 
 
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
@@ -168,7 +168,7 @@ def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> Non
     node.broker.exiting = True
     answers = Outcome()
     changes.ask_for_channel(node.topic, "new", answers)
-    assert [str(error) for error in answers.told] == ["exiting"]
+    assert [str(error) for error in answers.answers] == ["exiting"]
     assert metadata.asked == []
 
 

@@ -123,13 +123,13 @@ def files(path: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("kind", SPOILT)
 def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, kind: str) -> None:
-    name, spoil, said = SPOILT[kind]
+    name, spoil, text = SPOILT[kind]
     world = start()
     world.publish("news", b"1")
     world.broker.topic("news").publish_stamped(Stamp(1, 0, 0), [b"2"], 0, lambda *_: None)
     world.publish("other", b"3")
-    if name == "topic.json" and "1 messages" in said:
-        said = said.replace("1 messages", "2 messages")
+    if name == "topic.json" and "1 messages" in text:
+        text = text.replace("1 messages", "2 messages")
     world = world.restart()
     world.close()
     path = world.path / "topics" / "news" / name
@@ -142,7 +142,7 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     assert list(world.broker.topics) == ["other"]
     assert bodies(world.consumer("other", "a").take()) == [b"3"]
     assert world.broker.health.startswith("NOK - topic news: set aside until it is repaired: ")
-    assert said in world.broker.health
+    assert text in world.broker.health
     with pytest.raises(Refused, match="topic news is set aside"):
         world.broker.topic("news")
     world = world.killed()

@@ -99,15 +99,15 @@ def test_the_switches_last_and_the_narrower_one_counts(world: World) -> None:
 
 def test_a_numbered_publish_may_have_trace_ids(world: World) -> None:
     consumer = world.consumer("orders", "mail")
-    told: list[Any] = []
+    answers: list[Any] = []
     topic = world.broker.topic("orders")
     sections: list[dict[int, int | bytes]] = [{}, {Section.TRACE: 42}]
     topic.publish_stamped(
-        Stamp(7, 0, 0), [b"a", b"b"], 0, lambda *said: told.append(said), sections
+        Stamp(7, 0, 0), [b"a", b"b"], 0, lambda *text: answers.append(text), sections
     )
     world.turns()
     messages = consumer.take()
-    assert told == [(None, Stored(0, int(messages[0].id, 16)))]
+    assert answers == [(None, Stored(0, int(messages[0].id, 16)))]
     consumer.finish(*messages)
     world.turns()
     found = [(event.message_id, event.trace_id, event.kind) for event in events(world)]
@@ -230,7 +230,9 @@ def sampled(world: World) -> None:
     assert consumer.channel.unfinished == 0
 
 
-def told(world: World, message: Message, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+def timelines(
+    world: World, message: Message, capsys: pytest.CaptureFixture[str]
+) -> list[list[str]]:
     """The words of each line, but for the time."""
     code = main(["trace", message.id.decode(), f"--data-path={world.path}"])
     head, *lines = capsys.readouterr().out.splitlines()
@@ -256,7 +258,7 @@ def test_everything_that_can_happen_to_a_message(
     world.pass_ns(60 * SECOND)
     world.turns()
 
-    lines = told(world, message, capsys)
+    lines = timelines(world, message, capsys)
     assert {line[0] for line in lines} == {
         kind.label for kind in set(Kind) - ABOUT_NO_MESSAGE - {Kind.CORRUPT}
     }

@@ -52,7 +52,7 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, server: FakeNsqd) -> None:
         self.server = server
-        self.said: list[tuple[bytes, bytes]] = []
+        self.received: list[tuple[bytes, bytes]] = []
         self.asked: dict[str, Any] = {}
         self.closed = asyncio.get_running_loop().create_future()
         self._buffer = bytearray()
@@ -90,7 +90,7 @@ class Peer(asyncio.Protocol):
                 size = int.from_bytes(rest[:4])
                 body, rest = rest[4 : 4 + size], rest[4 + size :]
             self._buffer = bytearray(rest)
-            self.said.append((line, body))
+            self.received.append((line, body))
             self._answer(line, body)
 
     def _answer(self, line: bytes, body: bytes) -> None:
@@ -137,7 +137,7 @@ class Peer(asyncio.Protocol):
         self.transport.close()
 
     def lines(self) -> list[bytes]:
-        return [line for line, _ in self.said if line != b"IDENTIFY"]
+        return [line for line, _ in self.received if line != b"IDENTIFY"]
 
 
 OnCommand = Callable[[Peer, bytes, bytes], None]

@@ -43,8 +43,8 @@ def tcp(daemon: Daemon) -> str:
 # --- bytes ---
 
 
-def one(**said: Any) -> Outgoing:
-    return Outgoing("t", [b"b"], **said)
+def one(**text: Any) -> Outgoing:
+    return Outgoing("t", [b"b"], **text)
 
 
 @each(
@@ -75,7 +75,7 @@ def test_the_bytes_of_a_multi_publish() -> None:
 
 
 @each(
-    ("to", "said"),
+    ("to", "text"),
     [
         ({"partition": -1}, "partition: -1 is not valid: 0 to 254"),
         ({"partition": 255}, "partition: 255 is not valid: 0 to 254"),
@@ -87,11 +87,11 @@ def test_the_bytes_of_a_multi_publish() -> None:
         ({"key": "k" * 65_526}, "headers: 65536 is not valid: 65535 bytes of JSON at most"),
     ],
 )  # fmt: skip
-def test_invalid_publishes_are_not_sent(to: dict[str, Any], said: str) -> None:
+def test_invalid_publishes_are_not_sent(to: dict[str, Any], text: str) -> None:
     for several in (False, True):
         with pytest.raises(ConfigError) as raised:
             command(one(several=several, **to))
-        assert said in str(raised.value)
+        assert text in str(raised.value)
 
 
 def test_several_with_headers_have_no_trace_id() -> None:

@@ -26,7 +26,7 @@ def deliver(*frames: bytes) -> OnCommand:
     return act
 
 
-async def said(peer: Peer, line: bytes, count: int = 1) -> None:
+async def line_sent(peer: Peer, line: bytes, count: int = 1) -> None:
     """Wait until the consumer has said `line` so many times."""
     await until(lambda: peer.lines().count(line) >= count)
 
@@ -48,11 +48,11 @@ async def test_credit_is_divided_anew_when_connections_come_and_go() -> None:
                 lambda: [{p.lines()[-1] for p in peers[:2]}, {peers[2].lines()[-1]}] == wanted
             )
             two.peers[0].hang_up()
-            await said(one.peers[0], b"RDY 17")
+            await line_sent(one.peers[0], b"RDY 17")
             consumer.pause()
-            await said(one.peers[0], b"RDY 0")
+            await line_sent(one.peers[0], b"RDY 0")
             consumer.resume()
-            await said(one.peers[0], b"RDY 17", 2)
+            await line_sent(one.peers[0], b"RDY 17", 2)
 
 
 async def test_fewer_in_flight_than_connections_take_turns() -> None:
@@ -60,8 +60,8 @@ async def test_fewer_in_flight_than_connections_take_turns() -> None:
         options: dict[str, Any] = {"max_in_flight": 1, "low_rdy_idle_s": 0.02}
         async with Consumer("t", "c", [one.address, two.address], **options):
             for nsqd in (one, two):
-                await said(nsqd.peers[0], b"RDY 1", 2)
-                await said(nsqd.peers[0], b"RDY 0", 2)
+                await line_sent(nsqd.peers[0], b"RDY 1", 2)
+                await line_sent(nsqd.peers[0], b"RDY 0", 2)
 
 
 async def test_topics_share_what_may_be_in_flight() -> None:
@@ -104,7 +104,7 @@ async def test_settled_messages_go_out_together() -> None:
                 (await anext(consumer)).fin()
             (await anext(consumer)).req(1.5)
             (await anext(consumer)).touch()
-            await said(nsqd.peers[0], b"TOUCH %016x" % 51)
+            await line_sent(nsqd.peers[0], b"TOUCH %016x" % 51)
             assert consumer.in_flight == 49
         lines = nsqd.peers[0].lines()
         assert lines[2:52] == [b"FIN %016x" % number for number in range(50)]
@@ -118,7 +118,7 @@ async def test_long_work_is_touched() -> None:
     async with FakeNsqd(deliver(message(1, b"long")), msg_timeout=100) as nsqd:
 
         async def handle(_: Message) -> None:
-            await said(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
+            await line_sent(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
             consumer.stop()
 
         async with Consumer("t", "c", nsqd.address, auto_touch=True) as consumer:
@@ -167,7 +167,7 @@ async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:
             first = await anext(consumer)
             nsqd.peers[0].hang_up()
             await until(lambda: len(nsqd.peers) >= 2)
-            await said(nsqd.peers[1], b"RDY 200")
+            await line_sent(nsqd.peers[1], b"RDY 200")
             assert first.lost
             first.fin()  # says nothing to nobody
             with pytest.raises(MessageSettled):

@@ -12,7 +12,7 @@ from penstock.client import Action, Consumer, HandlerTimeout, Message, Requeue
 from penstock.errors import ConfigError
 
 from .fake_nsqd import FakeNsqd, Peer, message, say_ok
-from .test_consumer import deliver, said
+from .test_consumer import deliver, line_sent
 
 
 def settled(nsqd: FakeNsqd) -> list[bytes]:
@@ -75,8 +75,11 @@ async def test_the_last_failure_is_given_up_at_once(caplog: pytest.LogCaptureFix
     assert spent == [(b"spent", b"spent"), (b"crashed", None), (b"no grave", b"no grave")]
     assert lines == [b"REQ 1 10000", b"FIN 2", b"FIN 3", b"REQ 4 1500", b"FIN f"]
     assert consumer.counts.given_up == 2
-    told = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-    assert ["comes again after 10 s" in told[0], "for the last time" in told[1]] == [True, True]
+    errors_logged = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert [
+        "comes again after 10 s" in errors_logged[0],
+        "for the last time" in errors_logged[1],
+    ] == [True, True]
 
 
 def by_function(found: Message, error: Exception) -> Action:
@@ -185,7 +188,7 @@ async def test_one_test_message_after_a_failure() -> None:
         options: dict[str, Any] = {"max_in_flight": 50, "backoff_s": 0.005, "backoff_failures": 1}
         async with Consumer("t", "c", nsqd.address, **options) as consumer:
             running = asyncio.create_task(consumer.run(handle))
-            await said(nsqd.peers[0], b"RDY 50", 2)
+            await line_sent(nsqd.peers[0], b"RDY 50", 2)
             assert not consumer.backing_off
             consumer.stop()
             await running

@@ -39,8 +39,8 @@ async def test_headers_and_keys_arrive(penstock_broker: TestBroker) -> None:
         await producer.pub("with", b"three", headers={"color": "red"})
     red = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
     found = await read(penstock_broker, "with", "c", 2, headers=True, ext_filter=red)
-    told = sorted((one.body, one.key, one.headers) for one in found)
-    assert told == [
+    reply = sorted((one.body, one.key, one.headers) for one in found)
+    assert reply == [
         (b"one", "k1", {"key": "k1", "color": "red"}),
         (b"three", None, {"color": "red"}),
     ]

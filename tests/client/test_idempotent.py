@@ -147,14 +147,14 @@ async def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
         assert producer.counts.repeated == 1
 
 
-def told(offset: int, id: int) -> Reply:
+def traced(offset: int, id: int) -> Reply:
     body = b'{"status":"OK","id":%d,"trace_id":"7","queue_offset":%d,"rawsize":5}' % (id, offset)
     return Reply(body=body)
 
 
 async def test_a_traced_publish_returns_its_position() -> None:
     base_id = 0x18D06CF4F3001000
-    script = (told(40, base_id), told(50, base_id), OK)
+    script = (traced(40, base_id), traced(50, base_id), OK)
     async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
         one = await producer.pub("t", b"alone", trace_id=7)
         assert one == (f"{base_id:016x}", 40, 7)

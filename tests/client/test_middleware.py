@@ -75,8 +75,8 @@ async def test_around_every_publish(kind: Any) -> None:
     with TestBroker() as broker:
         address = broker.address if kind is Producer else broker.http_address
         async with kind(address, middleware=[upper]) as producer:
-            told = await producer.pub("t", b"one", trace_id=7)
-            assert told.trace_id == 7
+            published = await producer.pub("t", b"one", trace_id=7)
+            assert published.trace_id == 7
             await producer.mpub("t", [b"two", b"three"])
             await producer.dpub("t", b"later", 0.001)
             await producer.pub_many("t", [b"%dth" % n for n in range(1000)])

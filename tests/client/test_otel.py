@@ -88,21 +88,21 @@ async def test_a_trace_goes_on_at_the_consumer(caplog: pytest.LogCaptureFixture)
     assert {span.kind for span in processed} == {trace.SpanKind.CONSUMER}
     expected = [own(sent[0]), own(sent[1]), own(sent[1]), None]
     assert sorted(map(str, map(parent_of, processed))) == sorted(map(str, expected))
-    said = [dict(span.attributes or {}) for span in sent]
+    text = [dict(span.attributes or {}) for span in sent]
     ids = [dict(span.attributes or {})["messaging.message.id"] for span in processed]
-    assert said[0].pop("messaging.message.id") in ids
+    assert text[0].pop("messaging.message.id") in ids
     same = {"messaging.system": "nsq", "messaging.destination.name": "t",
             "messaging.operation.name": "publish", "messaging.operation.type": "send"}  # fmt: skip
     more = {"messaging.batch.message_count": 2, "messaging.destination.partition.id": "0"}
-    assert said[:2] == [
+    assert text[:2] == [
         same | {"messaging.message.body.size": 3},
         same | more | {"messaging.message.body.size": 8},
     ]
     [failed] = [span for span in processed if span.parent is None]
-    told = dict(failed.attributes or {})
+    reply = dict(failed.attributes or {})
     host, _, port = broker.address.partition(":")
-    assert (told["server.address"], told["server.port"]) == (host, int(port))
-    assert (told["messaging.destination.subscription.name"], told["error.type"]) == (
+    assert (reply["server.address"], reply["server.port"]) == (host, int(port))
+    assert (reply["messaging.destination.subscription.name"], reply["error.type"]) == (
         "c", "ValueError",
     )  # fmt: skip
     assert failed.status.status_code is trace.StatusCode.ERROR

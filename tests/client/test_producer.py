@@ -27,7 +27,7 @@ def hang_up_at(marked: bytes) -> OnCommand:
 
 
 def published(nsqd: FakeNsqd) -> list[bytes]:
-    return [body for peer in nsqd.peers for line, body in peer.said if line.startswith(b"PUB")]
+    return [body for peer in nsqd.peers for line, body in peer.received if line.startswith(b"PUB")]
 
 
 async def test_retries_go_to_the_next_address_in_order() -> None:
@@ -92,14 +92,14 @@ async def test_a_traced_publish_returns_its_position() -> None:
 
     def answer(peer: Peer, line: bytes, body: bytes) -> None:
         if line.endswith(b"_TRACE t"):
-            reply = encode_reply(0xABC, 7, 5 + len(peer.said), 99)
+            reply = encode_reply(0xABC, 7, 5 + len(peer.received), 99)
             peer.send(encode_frame(FrameType.RESPONSE, reply))
         else:
             say_ok(peer, line, body)
 
     async with FakeNsqd(answer) as nsqd, asyncio.timeout(40):
         async with Producer(nsqd.address) as producer:
-            told = await asyncio.gather(
+            positions = await asyncio.gather(
                 producer.pub("t", b"a"),
                 producer.pub("t", b"b", trace_id=7),
                 producer.mpub("t", [b"c", b"d"], trace_id=[7, 0]),
@@ -107,16 +107,16 @@ async def test_a_traced_publish_returns_its_position() -> None:
                 producer.pub("t", b"f"),
             )
             assert producer.pending_count == producer.pending_bytes == 0
-        offset = told[1].offset
+        offset = positions[1].offset
         places = [Published("0000000000000abc", offset + n, 7) for n in range(3)]
-        assert told == [None, *places, None]
-        said = nsqd.peers[0].said[-5:]
-        assert [line for line, _ in said] == [
+        assert positions == [None, *places, None]
+        message = nsqd.peers[0].received[-5:]
+        assert [line for line, _ in message] == [
             *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t")
         ]
-        assert split_one(said[1][1]) == (7, b"b")
-        assert split_many(said[2][1], 100) == [(7, b"c"), (0, b"d")]
-        assert split_many(said[3][1], 100) == [((1 << 64) - 1, b"e")]
+        assert split_one(message[1][1]) == (7, b"b")
+        assert split_many(message[2][1], 100) == [(7, b"c"), (0, b"d")]
+        assert split_many(message[3][1], 100) == [((1 << 64) - 1, b"e")]
 
 
 async def test_invalid_trace_ids() -> None:

@@ -146,9 +146,9 @@ async def test_every_form_of_connection(
         await publishing.closed
         fins = [b"FIN %016x" % number for number in (1, 2)]
         assert consuming.lines() == [b"AUTH", b"SUB t c", b"RDY 200", *fins, b"CLS"]
-        assert publishing.said[1] == (b"AUTH", b"s")
-        assert publishing.said[2] == (b"PUB t", BIG)
-        assert publishing.said[3:] == [(b"PUB t", b"%d" % n) for n in range(100)]
+        assert publishing.received[1] == (b"AUTH", b"s")
+        assert publishing.received[2] == (b"PUB t", BIG)
+        assert publishing.received[3:] == [(b"PUB t", b"%d" % n) for n in range(100)]
 
 
 async def test_options_sent_with_identify() -> None:

@@ -132,8 +132,8 @@ def test_good_messages_always_lead_back(
 ) -> None:
     backoff = Backoff(first_s, max_s, failures)
     for number, step in enumerate(steps):
-        said = (b"%d" % number, 0) if step == "failed" else ()
-        pause_s = getattr(backoff, step)(*said) or 0.0
+        text = (b"%d" % number, 0) if step == "failed" else ()
+        pause_s = getattr(backoff, step)(*text) or 0.0
         backoff.validate()
         assert 0 <= pause_s <= max(max_s, 0)
         assert (pause_s > 0) <= (backoff.phase is Phase.WAITING)

@@ -190,7 +190,7 @@ def publish(world: JoinedCluster, body: bytes, partition: int) -> bool:
     leader, outcome = world.led_by("orders", partition), Outcome()
     leader.broker.topics["orders"].publish([body], 0, outcome, partition)
     leader.turn()
-    world.until(lambda: outcome.told or not leader.is_up)
+    world.until(lambda: outcome.answers or not leader.is_up)
     return outcome.stored
 
 

@@ -302,7 +302,7 @@ def test_leaderships_go_to_a_node_that_has_room_and_come_back(cluster: JoinedClu
     full(node)
     cluster.until(lambda: cluster.leader("orders") not in (None, node))
     outcome = node.put("orders", b"by the full node")
-    cluster.until(lambda: outcome.told)
+    cluster.until(lambda: outcome.answers)
     full(node, False)
     cluster.run(2)
     assert cluster.leader("orders") is not node  # not at once: it may be full again
@@ -341,8 +341,8 @@ def test_no_commit_waits_for_a_follower_that_can_write_nothing(cluster: JoinedCl
     follower = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
     follower.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
     outcome = cluster.led_by("orders").put("orders", b"then")
-    assert cluster.until(lambda: outcome.told) < REPLICA_TIMEOUT_NS / SECOND / 2
-    assert outcome.told == [None]
+    assert cluster.until(lambda: outcome.answers) < REPLICA_TIMEOUT_NS / SECOND / 2
+    assert outcome.answers == [None]
     assert cluster.record("orders").member_on(follower.number) is None
 
 
@@ -382,11 +382,11 @@ def elsewhere(cluster: JoinedCluster, topic: str) -> JoinedNode:
 
 
 def found(cluster: JoinedCluster, node: JoinedNode, name: str) -> Topic:
-    heard: list[Topic | PenstockError] = []
-    topic_maker(node).topic(name, heard.append)
-    cluster.until(lambda: heard)
-    assert isinstance(heard[0], Topic)
-    return heard[0]
+    received: list[Topic | PenstockError] = []
+    topic_maker(node).topic(name, received.append)
+    cluster.until(lambda: received)
+    assert isinstance(received[0], Topic)
+    return received[0]
 
 
 def test_a_topic_is_deleted_at_nodes_without_replicas_too(cluster: JoinedCluster) -> None:
@@ -406,10 +406,10 @@ def test_a_publish_sent_before_a_deletion_has_an_unknown_outcome(cluster: Joined
     topic.outboxes[0].write(0)
     topic.publish([b"two"], 0, gathered)
     topic.outboxes[0].close("topic solo was deleted")
-    assert isinstance(sent.told[0], PublishUnknown)
-    assert isinstance(gathered.told[0], Refused)
+    assert isinstance(sent.answers[0], PublishUnknown)
+    assert isinstance(gathered.answers[0], Refused)
     cluster.run(1.0)
-    assert (len(sent.told), len(gathered.told)) == (1, 1)
+    assert (len(sent.answers), len(gathered.answers)) == (1, 1)
 
 
 # --- what /stats says of the replicas of a cluster's topic ---

@@ -98,8 +98,8 @@ def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> N
     part.found_corrupt(frozenset({name}))
     part.linked(2, 31)
     part.found_corrupt(frozenset())
-    said = [(node, Corrupt(names, ())) for names in ((name,), ()) for node in (1, 2)]
-    assert part.out == said
+    text = [(node, Corrupt(names, ())) for names in ((name,), ()) for node in (1, 2)]
+    assert part.out == text
     part.receive(1, Corrupt((name,), ()))
     assert not part.proposals.corrupt_replicas.may_be_given(name, 1)
 

@@ -146,7 +146,7 @@ class Storm:
         return found
 
     def answered(self) -> set[bytes]:
-        return {one.body for one in self.sent if one.outcome.told == [None]}
+        return {one.body for one in self.sent if one.outcome.answers == [None]}
 
     def check(self) -> None:
         letters, answered = self.letters(), self.answered()

@@ -36,7 +36,7 @@ def test_all_partitions_have_leaders_when_the_client_is_answered(cluster: Joined
     for number, leader in enumerate(leaders):
         outcome = Outcome()
         leader.broker.topics["new"].publish([b"m"], 0, outcome, number)
-        cluster.until(lambda outcome=outcome: outcome.told)
+        cluster.until(lambda outcome=outcome: outcome.answers)
         assert outcome.stored
         assert len(cluster.record("new", number).members) == 3
 

@@ -85,9 +85,9 @@ class Watch:
         assert self._faults == []
         assert self.asked > 0
         assert self.slowest_s <= ANSWER_S_MAX, f"an answer took {self.slowest_s:.2f} s"
-        said = self._daemon.stderr()[self._said :]
-        assert "Traceback" not in said, said[-4000:]
-        assert "a fault" not in said, said[-4000:]
+        text = self._daemon.stderr()[self._said :]
+        assert "Traceback" not in text, text[-4000:]
+        assert "a fault" not in text, text[-4000:]
         grown = resident_bytes(self._daemon) - self._before
         assert grown <= GROWTH_BYTES_MAX, f"{grown / MIB:.1f} MiB more"
 
@@ -123,7 +123,7 @@ class Attacker:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.pieces = pieces[::-1]
-        self.heard = bytearray()
+        self.received = bytearray()
         self.closed = False
 
     def step(self) -> bool:
@@ -146,7 +146,7 @@ class Attacker:
     def read(self) -> None:
         try:
             while data := self.socket.recv(1 << 16):
-                self.heard += data
+                self.received += data
             self.closed = True
         except BlockingIOError:
             pass
@@ -203,32 +203,32 @@ def one_round(
                 active.remove(attacker)
         for attacker in attackers:
             attacker.linger(0.002)
-            check(bytes(attacker.heard))
+            check(bytes(attacker.received))
     finally:
         for attacker in attackers:
             attacker.end(rng)
 
 
-def check_frames(heard: bytes) -> None:
+def check_frames(received: bytes) -> None:
     """All that nsqd says is frames, whole ones but for the last."""
-    buffer = bytearray(heard)
+    buffer = bytearray(received)
     while len(buffer) >= 8:
         size, kind = struct.unpack_from(">II", buffer)
-        assert 4 <= size <= FRAME_BYTES_MAX, heard[:200]
-        assert kind in (0, 1, 2), heard[:200]
+        assert 4 <= size <= FRAME_BYTES_MAX, received[:200]
+        assert kind in (0, 1, 2), received[:200]
         if take_frame(buffer) is None:
             return
 
 
-def check_sized(heard: bytes) -> None:
+def check_sized(received: bytes) -> None:
     """All that nsqlookupd says is data behind its length."""
     position = 0
-    while len(heard) - position >= 4:
-        size = int.from_bytes(heard[position : position + 4], "big")
-        assert size < 1000, heard[:200]
+    while len(received) - position >= 4:
+        size = int.from_bytes(received[position : position + 4], "big")
+        assert size < 1000, received[:200]
         position += 4 + size
 
 
-def check_http(heard: bytes) -> None:
-    assert heard[:9] == b"HTTP/1.1 "[: len(heard)], heard[:200]
-    assert b"HTTP/1.1 500 " not in heard, heard[-400:]
+def check_http(received: bytes) -> None:
+    assert received[:9] == b"HTTP/1.1 "[: len(received)], received[:200]
+    assert b"HTTP/1.1 500 " not in received, received[-400:]

@@ -96,8 +96,8 @@ def not_upgraded(rng: random.Random, ids: list[bytes]) -> list[bytes]:
 def upgraded(rng: random.Random, ids: list[bytes]) -> list[bytes]:
     """Damaged inside the compression and outside."""
     name = rng.choice([b"snappy", b"deflate"])
-    said = hostile.conversation(rng, ids)[4:]  # without the magic
-    return [upgrade(name), *hostile.pieces(rng, compressed(rng, said, name))]
+    text = hostile.conversation(rng, ids)[4:]  # without the magic
+    return [upgrade(name), *hostile.pieces(rng, compressed(rng, text, name))]
 
 
 def raw(*starts: bytes) -> Script:
@@ -106,7 +106,7 @@ def raw(*starts: bytes) -> Script:
     )
 
 
-def anything(heard: bytes) -> None:
+def anything(received: bytes) -> None:
     """Whatever is heard is right."""
 
 
@@ -145,14 +145,14 @@ def test_nsqlookupd(lookupd: Lookupd, name: str) -> None:
 
 
 def test_the_checks_find_what_they_are_for() -> None:
-    for check, heard in (
+    for check, received in (
         (check_frames, b"HTTP/1.1 400 Bad Request\r\n"),
         (check_frames, b"\x00\x00\x00\x06\x00\x00\x00\x03OK"),
         (check_http, b"HTTP/1.1 500 Internal Server Error\r\n"),
         (check_http, b"\x00\x00\x00\x06\x00\x00\x00\x00OK"),
     ):
         with pytest.raises(AssertionError):
-            check(heard)
+            check(received)
     with pytest.raises(ConnectionError):
         one_round(random.Random(1), 1, lambda rng: [], check_frames)
 

@@ -52,8 +52,8 @@ def ask(
 def test_rows_have_known_keys_and_say_what_comes() -> None:
     for case in ASKS:
         assert not set(case) - KEYS - {"plain"}, case
-        told = [key for key in ("answer", "code", "like", "location") if key in case]
-        assert len(told) == 1, case
+        keys = [key for key in ("answer", "code", "like", "location") if key in case]
+        assert len(keys) == 1, case
 
 
 @each("case", ASKS)
@@ -62,9 +62,9 @@ def test_answer(daemon: Daemon, case: dict[str, Any]) -> None:
     response, body = ask(daemon, method, target, encode(case.get("body", ""), {}))
     assert response.status == case["status"]
     if "code" in case:
-        said = json.loads(body)
-        assert said["message"] == case["code"]
-        assert set(said) <= {"message", "reason"}
+        message = json.loads(body)
+        assert message["message"] == case["code"]
+        assert set(message) <= {"message", "reason"}
     elif "like" in case:
         assert re.fullmatch(case["like"].encode(), body), body
     else:
@@ -81,10 +81,10 @@ def test_answer(daemon: Daemon, case: dict[str, Any]) -> None:
 def test_raw_bytes(daemon: Daemon, case: dict[str, Any]) -> None:
     with socket.create_connection(("127.0.0.1", daemon.http_port), TIMEOUT_S) as sock:
         sock.sendall(encode(case["raw"], {}))
-        heard = b""
+        received = b""
         while data := sock.recv(65536):
-            heard += data
-    assert re.fullmatch(case["hears"].encode(), heard), heard
+            received += data
+    assert re.fullmatch(case["hears"].encode(), received), received
 
 
 def test_a_profile_is_made_while_the_daemon_serves_on(daemon: Daemon) -> None:

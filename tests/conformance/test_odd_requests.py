@@ -119,8 +119,8 @@ def with_values(path: str, name: bytes, value: bytes) -> bytes:
     return path.encode() + b"?" + b"&".join(b"%b=%b" % one for one in usual.items())
 
 
-def is_clean(said: str) -> bool:
-    return not any(sign in said for sign in ("Traceback", "a fault", "Logging error"))
+def is_clean(text: str) -> bool:
+    return not any(sign in text for sign in ("Traceback", "a fault", "Logging error"))
 
 
 def set_up(daemon: Daemon) -> None:

@@ -29,13 +29,13 @@ class Listener(Client):
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, number)
-        self.heard: list[frames.Frame] = []
+        self.received: list[frames.Frame] = []
         self._kept = bytearray()
 
     def read(self) -> bool:
         data = self.conn.take_output()
         self._kept += data
-        self.heard += take_frames(self._kept)
+        self.received += take_frames(self._kept)
         return bool(data)
 
     # --- for stories ---
@@ -49,23 +49,23 @@ class Listener(Client):
 
     def consume(self, rdy: int, channel: bytes = b"c") -> None:
         self.say(b"SUB t %b\nRDY %d\n" % (channel, rdy))
-        assert self.heard.pop(0).data == b"OK"
+        assert self.received.pop(0).data == b"OK"
 
     def take(self) -> list[bytes]:
         """What was heard since the last time; messages by their bodies."""
-        heard, self.heard = self.heard, []
+        received, self.received = self.received, []
         return [
             frames.decode_message(frame.data).body
             if frame.type == FrameType.MESSAGE
             else frame.data
-            for frame in heard
+            for frame in received
         ]
 
     def messages(self) -> list[Message]:
         """The same where nothing but messages is expected."""
-        heard, self.heard = self.heard, []
-        assert all(frame.type == FrameType.MESSAGE for frame in heard), heard
-        return [frames.decode_message(frame.data) for frame in heard]
+        received, self.received = self.received, []
+        assert all(frame.type == FrameType.MESSAGE for frame in received), received
+        return [frames.decode_message(frame.data) for frame in received]
 
 
 class Story:

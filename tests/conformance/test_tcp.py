@@ -118,7 +118,7 @@ class Play:
     def hear(self) -> None:
         wanted = [expected(text, self.names, IDENTIFIED) for text in self.case.hear]
         for number, one in enumerate(wanted):
-            assert heard(self.client.frame()) == one, f"frame {number}"
+            assert received(self.client.frame()) == one, f"frame {number}"
 
     def end(self) -> None:
         match self.case.outcome:
@@ -128,7 +128,7 @@ class Play:
             case "open":
                 self.client.send(b"?probe?\n")
                 probed = Expected(1, PROBED[self.case.daemon == LOCKED])
-                assert heard(self.client.frame()) == probed
+                assert received(self.client.frame()) == probed
             case "waiting":
                 for _ in range(2):  # whatever came before has been read by then
                     self.other.command("IDENTIFY", b"{}")
@@ -138,7 +138,7 @@ class Play:
                 assert not poll.poll(5)
 
 
-def heard(frame: Frame | None) -> Expected | None:
+def received(frame: Frame | None) -> Expected | None:
     if frame is None:
         return None
     if frame.type == 0 and len(frame.data) == REPLY_BYTES and frame.data.startswith(b"OK"):

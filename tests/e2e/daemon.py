@@ -105,18 +105,18 @@ class Daemon:
     def wait_until_ready(self) -> None:
         deadline_s = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline_s:
-            said = self.stderr()
-            tcp, http_found = _TCP.search(said), _HTTP.search(said)
+            output = self.stderr()
+            tcp, http_found = _TCP.search(output), _HTTP.search(output)
             if tcp and http_found:
                 self.tcp_port, self.http_port = int(tcp[1]), int(http_found[1])
                 return
             if self._running().poll() is not None:
                 code = self._forget()
-                raise DaemonFailed(f"ended with {code} instead of getting ready:\n{said}")
+                raise DaemonFailed(f"ended with {code} instead of getting ready:\n{output}")
             time.sleep(POLL_S)
-        said = self.stderr()
+        output = self.stderr()
         self.kill()
-        raise DaemonFailed(f"not ready after {START_S_MAX} s:\n{said}")
+        raise DaemonFailed(f"not ready after {START_S_MAX} s:\n{output}")
 
     def signal(self, number: int) -> None:
         self._running().send_signal(number)
@@ -126,9 +126,9 @@ class Daemon:
         try:
             self._running().wait(timeout_s)
         except subprocess.TimeoutExpired:
-            said = self.stderr()
+            output = self.stderr()
             self.kill()
-            raise DaemonFailed(f"still running after {timeout_s} s:\n{said}") from None
+            raise DaemonFailed(f"still running after {timeout_s} s:\n{output}") from None
         return self._forget()
 
     def stop(self) -> int:

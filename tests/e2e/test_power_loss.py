@@ -272,7 +272,7 @@ def started_after(trace: Trace, cut: int, rng: random.Random, image: Path) -> Da
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "text"),
     [
         (".log", "acknowledged and lost"),
         ("topic.json", "/ping"),
@@ -280,7 +280,7 @@ def started_after(trace: Trace, cut: int, rng: random.Random, image: Path) -> Da
     ],
 )
 def test_a_daemon_that_does_not_sync_is_found(
-    recorded: tuple[Trace, Books], tmp_path: Path, part: str, said: str
+    recorded: tuple[Trace, Books], tmp_path: Path, part: str, text: str
 ) -> None:
     trace, books = recorded
     cut = len(trace.calls)
@@ -288,7 +288,7 @@ def test_a_daemon_that_does_not_sync_is_found(
         daemon = started_after(trace, cut, LosesAll(), tmp_path / "image")
     with daemon:
         wrong = breaches(look(daemon), books, trace, cut)
-    assert any(said in one for one in wrong), wrong
+    assert any(text in one for one in wrong), wrong
 
 
 def test_the_check_finds_unexpected_files() -> None:

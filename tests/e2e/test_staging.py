@@ -50,7 +50,7 @@ class Committer(threading.Thread):
         except BaseException as error:
             self.failure = error
 
-    def said(self, target: Target, version: int) -> list[bytes]:
+    def bodies_of(self, target: Target, version: int) -> list[bytes]:
         """The last one has most."""
         topic, partition = target
         count = 27 if target == PARTITIONS[-1] else 5
@@ -61,11 +61,11 @@ class Committer(threading.Thread):
         named, count = [], 0
         for target in self._targets:
             topic, partition = target
-            said = self.said(target, self.version)
-            count += len(said)
+            bodies = self.bodies_of(target, self.version)
+            count += len(bodies)
             for part in range(2):
                 name = f"{self.app}/{self.version}/{part}"
-                batches = b"".join(encode_batch([one], 0, 0, 0) for one in said[part::2])
+                batches = b"".join(encode_batch([one], 0, 0, 0) for one in bodies[part::2])
                 where = f"topic={topic}&partition={partition}"
                 self._answer(f"/stage?{where}&stage={name.replace(' ', '%20')}", batches)
                 named.append({"topic": topic, "partition": partition, "stage": name})
@@ -160,9 +160,9 @@ def test_commits_under_load_and_kills(
             mine = [one for one in found if one.startswith(b"%d-" % committer.number)]
             wanted = []
             for version in range(committer.version):
-                said = committer.said(target, version)
-                wanted += said[0::2] + said[1::2]
+                bodies = committer.bodies_of(target, version)
+                wanted += bodies[0::2] + bodies[1::2]
             assert mine == wanted
             assert committer.version > 0
-        each = len(committers[0].said(target, 0))
+        each = len(committers[0].bodies_of(target, 0))
         assert len(found) == each * sum(committer.version for committer in committers)

@@ -75,15 +75,15 @@ def test_undecodable_bodies_are_null_with_a_reason() -> None:
     values, reasons = decode.with_reasons(pa.array(bodies))
     assert [value is not None for value in values.to_pylist()] == [False] * 8 + [True]
     frame = "it has no frame of a schema registry"
-    *told, last = reasons.to_pylist()
+    *named, last = reasons.to_pylist()
     assert last is None
-    assert told[:4] == [frame, frame, frame, "the registry has no schema 6"]
-    for reason, said in zip(
-        told[4:],
+    assert named[:4] == [frame, frame, frame, "the registry has no schema 6"]
+    for reason, text in zip(
+        named[4:],
         ("schema 9: no schema of Avro", "not Avro of this", "1 bytes are left", "not Avro of this"),
         strict=True,
     ):
-        assert reason.startswith(said)
+        assert reason.startswith(text)
 
 
 def test_an_undecodable_row_is_an_error() -> None:

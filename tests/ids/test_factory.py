@@ -177,9 +177,9 @@ def test_a_clock_that_steps_back_is_waited_for(caplog: pytest.LogCaptureFixture)
             pool.take(0.05)
         clock.wall_step_ns += 6 * TICK_NS
         assert before < in_stock < pool.take(PATIENCE_S)
-    said = [record.getMessage() for record in caplog.records]
+    text = [record.getMessage() for record in caplog.records]
     step = "tick 332411363597 comes after tick 332411363602"
-    assert said == [f"ids: time went backwards: {step}; trying again"]  # once, however often
+    assert text == [f"ids: time went backwards: {step}; trying again"]  # once, however often
 
 
 def test_close_wakes_waiting_threads() -> None:

@@ -32,7 +32,7 @@ LIMITS = {"message_bytes_max": MESSAGE_MAX, "body_bytes_max": BODY_MAX}
 def test_rdy_is_taken_by_the_kernel(side: Side, text: bytes, count: int) -> None:
     conn = side.consumer(side.window(side.tail()), rdy=3)
     side.pass_time(SECOND)
-    assert side.said(conn, text) == []
+    assert side.fed(conn, text) == []
     assert conn.rdy == count
     assert conn.last_command_ns == side.mono_ns
 
@@ -75,7 +75,7 @@ def test_no_response_is_held(side: Side) -> None:
     side.publish(tail, b"a")  # delivered in the flush that sends the reply
     side.settle()
     assert [kind for kind, _ in frames(conn.take_output())][:1] == [0]
-    side.said(conn, pub(b"t", b"b"))
+    side.fed(conn, pub(b"t", b"b"))
     assert OK in frames(conn.take_output())
 
 
@@ -98,10 +98,10 @@ def closed(events: list[tuple[Any, ...]]) -> list[Any]:
 
 
 def test_close_after_flush_sends_what_is_queued(side: Side, conn: Any) -> None:
-    side.said(conn, b"BAD\n")
+    side.fed(conn, b"BAD\n")
     conn.reply(1, b"E_INVALID")
     conn.close_after_flush()
-    events = side.said(conn, b"MORE\n")
+    events = side.fed(conn, b"MORE\n")
     assert frames(conn.take_output()) == [(1, b"E_INVALID")]
     conn.feed_eof()
     events += side.settle()

@@ -60,7 +60,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "given"),
     [
         (REPORT, "penstock.kernel._codec\n"),
         (WITHOUT_COMPILED + REPORT, "penstock.kernel.codec.hashes\n"),  # plain ones, in silence
@@ -68,9 +68,9 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         ("import penstock.kernel, sys; print('penstock.kernel.engine' in sys.modules)", "False\n"),
     ],
 )
-def test_imports_of_the_package(code: str, said: str) -> None:
+def test_imports_of_the_package(code: str, given: str) -> None:
     done = run(code)
-    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (given, "", 0)
 
 
 def test_nsqd_without_the_kernel_says_what_to_install() -> None:

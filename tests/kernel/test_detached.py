@@ -44,7 +44,7 @@ def test_a_connection_outlives_its_socket(side: Side, peer: socket.socket, tail:
         assert side.settle() == []
         assert sock.recv(100) == b"not for the engine"
         conn.resume()
-        assert side.said(conn, pub(b"t", b"one")) == []
+        assert side.fed(conn, pub(b"t", b"one")) == []
         assert frames(conn.take_output()) == [OK]
         assert tail.committed_end == 1
         conn.close()
@@ -85,7 +85,7 @@ def test_output_is_reported_once(side: Side, conn: Any) -> None:
 def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side, conn: Any) -> None:
     side.settle()
     assert conn.reading
-    (event,) = side.said(conn, b"SUB a b\n" + bytes(300 << 10))
+    (event,) = side.fed(conn, b"SUB a b\n" + bytes(300 << 10))
     assert event[0] == Event.LINE
     assert not conn.reading
     side.dirty_detached()
@@ -124,14 +124,14 @@ def test_leave_is_asked_for_each_topic_once(
     side: Side, verb: Verb, command: bytes, tail: Any, conn: Any
 ) -> None:
     conn.allowed = set()
-    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
+    assert side.fed(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
     conn.allowed.add(b"t")
     conn.resume()
     assert side.settle() == []
-    assert side.said(conn, command) == []
+    assert side.fed(conn, command) == []
     assert tail.committed_end == 2
     conn.allowed.discard(b"t")
-    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
+    assert side.fed(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
     conn.allowed = None
     conn.resume()
     assert side.settle() == []

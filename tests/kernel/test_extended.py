@@ -45,20 +45,20 @@ def test_the_trailer_says_key_trace_id_and_headers(side: Side, conn: Any) -> Non
     spread(side, 1)
     first = b'{"key":"\\u00e9","##trace_id":"7", "a":"b"}'
     messages = [(first, b"one"), (b"", b"two"), (b"{}", b"three"), (of(key=""), b"four")]
-    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert side.fed(conn, mpub_ext(b"t", messages)) == []
     assert frames(conn.take_output()) == [OK]
     (batch,) = side.written[b"t"]
     assert kernel.decode_bodies(batch, 0) == [b"one", b"two", b"three", b"four"]
-    said = {
+    given = {
         Section.TRACE: {0: 7},
         Section.KEY: {0: "é".encode(), 3: b""},
         Section.HEADERS: {0: first, 2: b"{}", 3: of(key="")},
     }
-    assert kernel.decode_sections(batch, 0) == said
+    assert kernel.decode_sections(batch, 0) == given
     bodies = kernel.decode_bodies(batch, 0)
     header = kernel.decode_header(batch, 0)
     assert batch == kernel.encode_batch(
-        bodies, 0, header.base_id, header.timestamp_ns, sections=said
+        bodies, 0, header.base_id, header.timestamp_ns, sections=given
     )
     assert conn.published == {b"t": 4}
 
@@ -68,11 +68,11 @@ def test_a_trace_context_is_a_trace_id_and_answered_as_any_publish(side: Side, c
     context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
     recorded, not_recorded = of(traceparent=context + "1"), of(traceparent=context + "0")
     own = b'{"traceparent":"%b1","##trace_id":"0"}' % context.encode()
-    assert side.said(conn, pub_ext(b"t", recorded, b"one")) == []
+    assert side.fed(conn, pub_ext(b"t", recorded, b"one")) == []
     messages = [(not_recorded, b"two"), (recorded, b"three"), (own, b"four")]
-    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert side.fed(conn, mpub_ext(b"t", messages)) == []
     assert frames(conn.take_output()) == [OK, OK]
-    traced = [said.get(Section.TRACE) for said in sections(side)]
+    traced = [given.get(Section.TRACE) for given in sections(side)]
     assert traced == [{0: 0xA3CE929D0E0E4736}, {1: 0xA3CE929D0E0E4736}]
     assert tail.committed_end == 4
 
@@ -85,9 +85,9 @@ def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any)
         {Section.KEY: b"k" * 300, Section.DUE: -(1 << 63)},
     ]
     expected: dict[int, dict[int, int | bytes]] = {}
-    for index, said in enumerate(each):
-        tail.append(b"x", 0, said)
-        for section, value in said.items():
+    for index, given in enumerate(each):
+        tail.append(b"x", 0, given)
+        for section, value in given.items():
             expected.setdefault(section, {})[index] = value
     tail.append(b"y", 77)
     expected[Section.DUE][len(each)] = 77
@@ -103,7 +103,7 @@ def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any)
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("given", "error"),
     [
         ({6: 1}, ValueError),
         ({63: 1}, ValueError),
@@ -116,17 +116,17 @@ def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any)
     ],
 )
 def test_invalid_sections_append_nothing(
-    side: Side, said: dict[int, Any], error: type[Exception], tail: Any
+    side: Side, given: dict[int, Any], error: type[Exception], tail: Any
 ) -> None:
     with pytest.raises(error):
-        tail.append(b"x", 0, said)
+        tail.append(b"x", 0, given)
     assert tail.open_count == 0
 
 
 def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side, conn: Any) -> None:
     spread(side, 1, extended=False)
     messages = [(b'{"key":"k","##trace_id":"5"}', b"x"), (b"{}", b"y"), (b"", b"z")]
-    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert side.fed(conn, mpub_ext(b"t", messages)) == []
     assert sections(side) == [{Section.KEY: {0: b"k"}, Section.TRACE: {0: 5}}]
 
 
@@ -141,7 +141,7 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side, conn: Any) 
         for key in KEYS:
             chosen = tails[number_of(side, key, count)]
             before = chosen.message_count
-            assert side.said(conn, pub_ext(b"t", keyed(key), b"x")) == []
+            assert side.fed(conn, pub_ext(b"t", keyed(key), b"x")) == []
             assert chosen.message_count == before + 1
     for count in (0, -1, limits.PARTITIONS_MAX + 1):
         with pytest.raises(ValueError, match="cannot be spread"):
@@ -157,7 +157,7 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side, conn: Any) 
 def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> None:
     tails = spread(side, 4)
     messages = [(keyed(key), key) for key in KEYS] + [(b"", b"none")]
-    assert side.said(conn, mpub_ext(b"t", messages)) == []
+    assert side.fed(conn, mpub_ext(b"t", messages)) == []
     assert frames(conn.take_output()) == [OK]
     assert conn.published == {b"t": 6}
     assert sum(tail.message_count for tail in tails) == 6
@@ -171,7 +171,7 @@ def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side, conn: Any) -> N
                 assert body == b"none" or number_of(side, body, 4) == number
     before = tails[1].message_count
     for key in KEYS:  # but a partition that the command names goes before the key
-        assert side.said(conn, pub_ext(b"t 1", keyed(key), key)) == []
+        assert side.fed(conn, pub_ext(b"t 1", keyed(key), key)) == []
     assert tails[1].message_count == before + len(KEYS)
 
 
@@ -179,7 +179,7 @@ def test_a_key_of_a_partition_led_elsewhere(side: Side, conn: Any) -> None:
     side.tail()
     side.engine.set_hash_partitions(b"t", 200)
     key = next(key for key in KEYS if number_of(side, key, 200))
-    (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
+    (event,) = side.fed(conn, pub_ext(b"t", keyed(key), b"x"))
     word = b"%d" % number_of(side, key, 200)
     assert event == (Event.BAD_PUB, conn, Verb.PUB_EXT, BadPub.PARTITION, word, 0, 0)
 
@@ -221,7 +221,7 @@ def test_nothing_is_appended_where_one_partition_refuses(side: Side, conn: Any) 
     tails[1].append_end_max = 1
     keys = keys_apart(side, 3)
     command = mpub_ext(b"t", [(keyed(key), b"x") for key in [*keys, keys[1]]])
-    assert side.said(conn, command) == [
+    assert side.fed(conn, command) == [
         (Event.SPREAD_REFUSED, conn, Verb.MPUB_EXT, [(tails[0], 1), (tails[1], 2), (tails[2], 1)])
     ]
     assert [tail.message_count for tail in tails] == [0, 0, 0]

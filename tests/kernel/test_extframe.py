@@ -89,7 +89,7 @@ def test_an_envelope_has_the_partition_and_the_headers_or_the_key(
     while more := frames(conn.take_output()):
         found += [content[26:] for _, content in more]
         ids = [int(content[10:26], 16) for _, content in more]
-        side.said(conn, fin(*ids))
+        side.fed(conn, fin(*ids))
     for offset, (rest, (body, _, ext)) in enumerate(zip(found, ENVELOPED, strict=True)):
         assert rest.startswith(b"\x00\xfe" + ext)
         assert rest.endswith(body)

@@ -21,9 +21,9 @@ def headers_of(**members: str) -> dict[int, int | bytes]:
     return {Section.HEADERS: json.dumps(members).encode()}
 
 
-def publish(side: Side, tail: Any, *said: dict[int, int | bytes] | None) -> None:
+def publish(side: Side, tail: Any, *expected: dict[int, int | bytes] | None) -> None:
     """One batch; a body is its place."""
-    side.publish_with(tail, *((b"%d" % index, one) for index, one in enumerate(said)))
+    side.publish_with(tail, *((b"%d" % index, one) for index, one in enumerate(expected)))
 
 
 def consumer(side: Side, window: Any, rdy: int, wanted: Filter | None) -> Any:
@@ -58,7 +58,7 @@ def test_filtered_messages_are_finished(side: Side, tail: Any, window: Any) -> N
         (TraceKind.SENT, 4),
     ]
     held = [record[1] for record in window.in_flight_records(9)]
-    side.said(conn, fin(*held))
+    side.fed(conn, fin(*held))
     assert side.journal(window)[0] == cursor(5, 5)
 
 
@@ -77,10 +77,10 @@ MESSAGES = st.lists(
     st.none()
     | st.just({Section.KEY: b"k"})
     | st.dictionaries(NAMES, VALUES).map(
-        lambda said: {Section.HEADERS: json.dumps(said).encode()}  # type: ignore[arg-type]
+        lambda expected: {Section.HEADERS: json.dumps(expected).encode()}  # type: ignore[arg-type]
     )
     | st.dictionaries(NAMES, VALUES).map(
-        lambda said: {Section.HEADERS: json.dumps(said).encode(), Section.ATTEMPTS: 1}
+        lambda expected: {Section.HEADERS: json.dumps(expected).encode(), Section.ATTEMPTS: 1}
     ),
     min_size=1,
     max_size=30,
@@ -104,10 +104,10 @@ def should_pass(wanted: Filter, sections: dict[int, Any] | None) -> bool:
     text = (sections or {}).get(Section.HEADERS)
     if text is None:
         return wanted.inverse
-    said = json.loads(text)
+    expected = json.loads(text)
     found = []
     for rule in wanted.rules:
-        value = said.get(rule.name.decode())
+        value = expected.get(rule.name.decode())
         if rule.matches is not None:
             found.append(bool(rule.matches(value or "")))
         else:
@@ -115,13 +115,13 @@ def should_pass(wanted: Filter, sections: dict[int, Any] | None) -> bool:
     return (all(found) if wanted.every else any(found)) != wanted.inverse
 
 
-@given(wanted=filters(), said=MESSAGES, rdy=st.integers(1, 40), sizes=st.integers(1, 7))
-def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, sizes: int) -> None:
+@given(wanted=filters(), expected=MESSAGES, rdy=st.integers(1, 40), sizes=st.integers(1, 7))
+def test_an_oracle_says_the_same(wanted: Filter, expected: list[Any], rdy: int, sizes: int) -> None:
     with closing(Side()) as side:
         tail = side.tail()
         window = side.window(tail)
-        for start in range(0, len(said), sizes):
-            for index, sections in enumerate(said[start : start + sizes], start):
+        for start in range(0, len(expected), sizes):
+            for index, sections in enumerate(expected[start : start + sizes], start):
                 tail.append(b"%d" % index, 0, sections)
             side.store(tail)
         conn = consumer(side, window, rdy, wanted)
@@ -131,10 +131,10 @@ def test_an_oracle_says_the_same(wanted: Filter, said: list[Any], rdy: int, size
             conn.feed(fin(*[one.id for one in more]))
             side.validate()
         assert found == [
-            index for index, sections in enumerate(said) if should_pass(wanted, sections)
+            index for index, sections in enumerate(expected) if should_pass(wanted, sections)
         ]
         side.settle()
-        assert window.low == window.next == len(said)
+        assert window.low == window.next == len(expected)
         side.validate()
 
 
@@ -204,7 +204,7 @@ def test_messages_set_aside_are_bounded(side: Side) -> None:
     assert taken(side, plain) == [b"-%d" % (bound // 4)] * 4
     assert window.next == bound + 5  # one of them is in flight
     assert window.depth == bound + 2
-    side.said(a, b"RDY 2\n")
+    side.fed(a, b"RDY 2\n")
     assert taken(side, plain) == [b"-2"]
 
 

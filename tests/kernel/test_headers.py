@@ -213,10 +213,10 @@ SPACINGS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: "), (",\r\n 
 @st.composite
 def objects(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
     """A JSON object as text, and what it says."""
-    said = draw(st.dictionaries(SOME_NAMES, VALUES, max_size=5))
+    message = draw(st.dictionaries(SOME_NAMES, VALUES, max_size=5))
     is_ascii, separators = draw(st.booleans()), draw(SPACINGS)
-    text = json.dumps(said, ensure_ascii=is_ascii, separators=separators)
-    return text.encode("utf-8", "surrogatepass"), said
+    text = json.dumps(message, ensure_ascii=is_ascii, separators=separators)
+    return text.encode("utf-8", "surrogatepass"), message
 
 
 def says(raw: bytes, wanted: bytes) -> bool:
@@ -225,15 +225,15 @@ def says(raw: bytes, wanted: bytes) -> bool:
 
 @given(objects(), SOME_NAMES)
 def test_members_are_found_as_json_finds_them(
-    told: tuple[bytes, dict[str, Any]], other: str
+    case: tuple[bytes, dict[str, Any]], other: str
 ) -> None:
-    headers, said = told
-    for name in {*said, other}:
+    headers, message = case
+    for name in {*message, other}:
         try:
             wanted = name.encode()
         except UnicodeEncodeError:
             continue  # half of a surrogate pair: no header has such a name
-        value = said.get(name)
+        value = message.get(name)
         raw = member_of(headers, wanted)
         if not isinstance(value, str):
             assert raw is None
@@ -278,7 +278,7 @@ def test_members(headers: bytes, found: bytes | None) -> None:
 
 
 @each(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         (b'{"a":true}', True),
         (b'{ "a" : true , "b":1}', True),
@@ -296,5 +296,5 @@ def test_members(headers: bytes, found: bytes | None) -> None:
         (b"", False),
     ],
 )
-def test_truth_of_header_values(headers: bytes, said: bool) -> None:
-    assert is_true_in(headers, b"a") is said
+def test_truth_of_header_values(headers: bytes, message: bool) -> None:
+    assert is_true_in(headers, b"a") is message

@@ -38,7 +38,7 @@ def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
     id = side.publish(window.tail, b"x")
     side.received(conn)
     side.pass_time(latency_ns)
-    side.said(conn, fin(id))
+    side.fed(conn, fin(id))
     assert take(window) == buckets(latency_ns)
     assert take(window) == {}
 
@@ -55,7 +55,7 @@ def test_latency_counts_from_the_first_publish(side: Side) -> None:
     side.tick()
     side.received(conn)
     side.pass_time(SECOND)
-    side.said(conn, fin(timed, requeued, touched))
+    side.fed(conn, fin(timed, requeued, touched))
     assert take(window) == buckets(*[61 * SECOND] * 3)
 
 
@@ -69,5 +69,5 @@ def test_an_own_timestamp_is_the_one_that_counts(side: Side) -> None:
     side.store(window.tail)
     ids = [message.id for message in side.received(conn)]
     side.pass_time(SECOND)
-    side.said(conn, fin(*ids))
+    side.fed(conn, fin(*ids))
     assert take(window) == buckets(SECOND, 101 * SECOND, 101 * SECOND)

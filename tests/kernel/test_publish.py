@@ -39,8 +39,8 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side, tail: Any, conn:
 
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"x5"])
 def test_numbers_of_partitions(side: Side, word: bytes, tail: Any, conn: Any) -> None:
-    assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
-    assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
+    assert side.fed(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
+    assert side.fed(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
     assert tail.committed_end == 2
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_outcome_is_answered_and_may_still_be_stored(
 
 
 def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, conn: Any) -> None:
-    assert side.said(conn, b"DPUB t 100\n" + size(1) + b"x") == [line(conn, b"DPUB", b"t", b"100")]
+    assert side.fed(conn, b"DPUB t 100\n" + size(1) + b"x") == [line(conn, b"DPUB", b"t", b"100")]
     conn.read_body(100)
     assert side.settle() == [(Event.BODY, conn, b"x")]
     tail.append(b"x", side.wall_ns + 100 * MS)
@@ -217,16 +217,16 @@ def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
     the command has several messages."""
     command = COMMANDS_PASSED[verb].replace(b" t\n", b" t" + word + b"\n", 1)
     line = command.index(b"\n") + 1
-    events = side.said(conn, command[:line])
+    events = side.fed(conn, command[:line])
     for at in range(line, len(command)):
         if events:
             assert events == [(Event.TOPIC, conn, verb, b"t")]
             refuse(conn)
-        events = side.said(conn, command[at : at + 1])
+        events = side.fed(conn, command[at : at + 1])
     if events:
         refuse(conn)
         assert side.settle() == []
     assert frames(conn.take_output()) == [REFUSED]
     tail = side.tail()
-    assert side.said(conn, pub(b"t", b"behind")) == []
+    assert side.fed(conn, pub(b"t", b"behind")) == []
     assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)

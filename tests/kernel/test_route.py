@@ -47,7 +47,7 @@ def test_the_route_says_where_the_next_publish_goes(
         tail = side.engine.route(b"t")
         assert tail is side.engine.route(b"t")
         before = tail.message_count
-        side.said(conn, pub(b"t", b"x"))
+        side.fed(conn, pub(b"t", b"x"))
         assert tail.message_count == before + 1
     with pytest.raises(KeyError):
         side.engine.route(b"u")
@@ -108,7 +108,7 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any], conn: Any) -
         side.turn()
     assert counts(tails) == [0, 1, 5]
     tails[2].refusing = True
-    (event,) = side.said(conn, pub(b"t", b"x"))
+    (event,) = side.fed(conn, pub(b"t", b"x"))
     assert event == (Event.REFUSED, conn, Verb.PUB, tails[2], 1)
     tails[0].refusing = False
     conn.resume()
@@ -117,18 +117,18 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any], conn: Any) -
 
 
 def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: Any) -> None:
-    side.said(conn, pub(b"t 2", b"x"))
+    side.fed(conn, pub(b"t 2", b"x"))
     side.engine.forget_tail(b"t", 2)
     side.engine.forget_tail(b"t", 2)  # again: nothing
     for _ in range(4):
-        side.said(conn, pub(b"t", b"x"))
+        side.fed(conn, pub(b"t", b"x"))
     assert counts(tails) == [2, 2, 1]
-    (event,) = side.said(conn, pub(b"t 2", b"x"))
+    (event,) = side.fed(conn, pub(b"t 2", b"x"))
     assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.PARTITION)
     side.engine.forget_tail(b"t")
     side.engine.forget_tail(b"t", 1)
     other = side.connect()
-    assert side.said(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
+    assert side.fed(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
 
 
 def large(bytes_count: int) -> bytes:
@@ -146,21 +146,21 @@ def large(bytes_count: int) -> bytes:
 def test_large_appends_stay_with_a_partition_for_some_bytes_or_time(
     side: Side, tails: list[Any], conn: Any, row: int, rows: int, pause_ns: int
 ) -> None:
-    side.said(conn, pub(b"t", b"x"))
+    side.fed(conn, pub(b"t", b"x"))
     for number in (0, 1, 2, 0):
         before = tails[number].message_bytes
         for _ in range(rows):
-            assert side.said(conn, large(row)) == []
+            assert side.fed(conn, large(row)) == []
             side.pass_time(pause_ns)
         assert tails[number].message_bytes == before + rows * row
 
 
 def test_large_appends_leave_a_refusing_partition(side: Side, tails: list[Any], conn: Any) -> None:
-    side.said(conn, pub(b"t", b"x"))
+    side.fed(conn, pub(b"t", b"x"))
     row = large(limits.ROUTE_APPEND_BYTES_MIN)
-    side.said(conn, row)
+    side.fed(conn, row)
     tails[0].refusing = True
-    side.said(conn, row)
+    side.fed(conn, row)
     conn.feed(row)
     side.poll()
     side.seal(tails[1])  # it writes
@@ -181,7 +181,7 @@ def test_bytes_are_spread_evenly_for_any_appends(side: Side, seed: int, conn: An
     sent = 0
     while sent < least:
         length = dice.randint(1, largest)
-        side.said(conn, pub(b"t", bytes(length)))
+        side.fed(conn, pub(b"t", bytes(length)))
         side.pass_time(dice.randint(0, pause_ns))
         sent += length
     spread = [tail.message_bytes for tail in tails]

@@ -54,8 +54,8 @@ class Play:
 
     def answer(self, event: tuple[Any, ...]) -> None:
         kind, conn, *rest = event
-        said = [log_name(member) if hasattr(member, "topic") else member for member in rest]
-        self.happened.append((int(kind), *said))
+        given = [log_name(member) if hasattr(member, "topic") else member for member in rest]
+        self.happened.append((int(kind), *given))
         if kind == Event.LINE and rest[0][0] == b"IDENTIFY":
             conn.read_body(BODY_MAX)
         elif kind in (Event.LINE, Event.BODY):

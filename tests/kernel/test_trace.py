@@ -47,7 +47,7 @@ def test_events_of_a_message(side: Side) -> None:
     window = channel(side, tail)
     publisher, conn = side.connect(), side.consumer(window, rdy=1)
     conn.timeout_ns = TIMEOUT_NS
-    side.said(publisher, pub(b"t", b"a"))
+    side.fed(publisher, pub(b"t", b"a"))
     (message,) = side.received(conn)
     id, serial = message.id, conn.serial
     me = f"client {serial}"
@@ -60,7 +60,7 @@ def test_events_of_a_message(side: Side) -> None:
     side.pass_time(TIMEOUT_NS)
     side.tick()
     side.received(conn)
-    side.said(conn, fin(id))
+    side.fed(conn, fin(id))
     events = side.trace()
     assert story(events) == [
         ("published", 0, 0, f"client {publisher.serial}"),
@@ -103,7 +103,7 @@ def test_a_sample_has_all_events_of_its_messages(side: Side) -> None:
     bodies = [b"%d" % number for number in range(300)]
     first_id = side.publish(tail, *bodies)
     chosen = {message.id for message in side.received(conn) if in_sample(message.id, below)}
-    side.said(conn, fin(*range(first_id, first_id + 300)))
+    side.fed(conn, fin(*range(first_id, first_id + 300)))
     events = side.trace()
     assert 60 < len(chosen) < 140
     for kind in (TraceKind.PUBLISHED, TraceKind.SENT, TraceKind.FINISHED):
@@ -121,10 +121,10 @@ def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     side.commit()
     side.flush()
     plain, traced = side.received(conn)
-    side.said(conn, fin(plain.id))
+    side.fed(conn, fin(plain.id))
     window.requeue(conn.serial, traced.id, 0, side.wall_ns)
     side.received(conn)
-    side.said(conn, fin(traced.id))
+    side.fed(conn, fin(traced.id))
     events = side.trace()
     me = f"client {conn.serial}"
     assert story(events) == [

@@ -168,7 +168,7 @@ def test_sent_bytes_reduce_the_allowance(side: Side, window: Any) -> None:
 def test_rdy_counts_no_further(side: Side, window: Any) -> None:
     conn = side.consumer(window)
     conn.rdy_limit = 2
-    side.said(conn, b"RDY 100\n")
+    side.fed(conn, b"RDY 100\n")
     assert (conn.rdy, conn.rdy_limit) == (2, 2)
     side.publish(window.tail, *[BODY] * 5)
     assert len(side.received(conn)) == 2

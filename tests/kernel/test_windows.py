@@ -55,7 +55,7 @@ def test_find_names_the_window_of_a_message(side: Side, windows: list[Any]) -> N
     assert conn.in_flight == 2
     assert conn.find(ids[1]) is windows[1]  # a stray now
     assert conn.find(ids[2]).touch(conn.serial, ids[2], side.mono_ns) == Held.DONE
-    side.said(conn, fin(ids[0]))
+    side.fed(conn, fin(ids[0]))
     assert conn.find(ids[0]) is None
     conn.leave(windows[1])
     assert conn.find(ids[1]) is None
@@ -70,7 +70,7 @@ def test_messages_in_flight_of_a_left_window_do_not_count(side: Side, windows: l
     conn.leave(windows[1])
     assert (conn.in_flight, windows[1].in_flight) == (8, 4)
     text = b"%016x" % ids[5]
-    assert side.said(conn, b"FIN %b\n" % text) == [
+    assert side.fed(conn, b"FIN %b\n" % text) == [
         (Event.FIN_FAILED, conn, text, Held.NOT_IN_FLIGHT)
     ]
     fill(side, windows[:1])
@@ -87,7 +87,7 @@ def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     side.engine.forget_window(windows[0])
     side.windows.remove(windows[0])
     assert (list(conn.windows), conn.in_flight) == (windows[1:], 8)
-    assert side.said(conn, fin(ids[4])) == []
+    assert side.fed(conn, fin(ids[4])) == []
 
 
 def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(
@@ -103,7 +103,7 @@ def test_a_copy_gets_another_id_while_its_original_is_with_the_consumer(
     side.commit()
     (copy,) = side.received(conn)
     assert (copy.body, copy.id) == (b"copy", own_id)
-    side.said(conn, fin(id))
+    side.fed(conn, fin(id))
     assert [window.finish_count for window in windows] == [1, 0, 0]
     windows[2].tail.append(b"late", 0, {Section.ID: id})
     side.commit()
@@ -130,9 +130,9 @@ def test_a_copy_that_comes_again_gets_another_id_where_its_original_is(
     assert (again.body, again.id, again.attempts) == (b"copy", own_id, 2)
     noted = side.journal(windows[1])
     assert noted.index(stray(0, own_id, 1, Stray.WAITING)) < noted.index(gone(0, id))
-    side.said(both, fin(id))
+    side.fed(both, fin(id))
     assert [window.finish_count for window in windows] == [1, 0, 0]
-    side.said(both, fin(own_id))
+    side.fed(both, fin(own_id))
     assert [window.finish_count for window in windows] == [1, 1, 0]
 
 
@@ -160,7 +160,7 @@ def test_fins_go_to_their_windows_whatever_the_order(side: Side, seed: int) -> N
             if not held[owner]:
                 continue
             id = dice.choice(held[owner])
-            events = side.said(conn, fin(id))
+            events = side.fed(conn, fin(id))
             if conn is owner:
                 assert events == []
                 held[owner].remove(id)

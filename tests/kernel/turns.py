@@ -311,7 +311,7 @@ class Side:
             events += self.turn()
         raise AssertionError("the engine is busy for ever")
 
-    def said(self, conn: Any, data: bytes) -> list[tuple[Any, ...]]:
+    def fed(self, conn: Any, data: bytes) -> list[tuple[Any, ...]]:
         """Feed, take a turn, return the events."""
         conn.feed(data)
         return self.settle()
@@ -350,8 +350,8 @@ class Side:
                 time_ns, id, offset, trace_id, count, topic, channel, client = row[:8]
                 attempts, partition, kind, zero = row[8:]
                 assert (partition, zero) == (partitions[topic], 0)
-                told = (names[topic], names[channel], names[client], trace_id, count)
-                found.append(TraceEvent(TraceKind(kind), time_ns, id, offset, attempts, *told))
+                reply = (names[topic], names[channel], names[client], trace_id, count)
+                found.append(TraceEvent(TraceKind(kind), time_ns, id, offset, attempts, *reply))
         return found
 
     def validate(self) -> None:

@@ -44,28 +44,28 @@ class Writer:
     ) -> bytes:
         """`synced_end`: what the header says, if not how far the log itself is synced."""
         log = self.log
-        told = log.synced_end if synced_end is None else synced_end
+        synced = log.synced_end if synced_end is None else synced_end
         wall_ns = max(wall_ns, log.last_timestamp_ns)
         base_id = self.ids.take(len(bodies), wall_ns)
-        unsynced = log.written_end - told
+        unsynced = log.written_end - synced
         if len(bodies) == 1 and not sections and 0 <= unsynced <= 0xFFFF and epoch <= 0xFFFF:
             place = (log.written_end, base_id, wall_ns, unsynced, epoch)
             data = short_batch(bodies[0], *place)  # as the kernel does
         else:
             data = encode_batch(
-                bodies, log.written_end, base_id, wall_ns, told, epoch, sections=sections
+                bodies, log.written_end, base_id, wall_ns, synced, epoch, sections=sections
             )
         half = len(data) // 2
         place = (log.written_end, len(bodies), base_id, self.ids.last_id, wall_ns)
-        log.write([data[:half], data[half:]], len(data), *place, (), epoch, told)
+        log.write([data[:half], data[half:]], len(data), *place, (), epoch, synced)
         return data
 
     def encode(
         self, bodies: list[bytes], base_offset: int, epoch: int = 0, synced_end: int | None = None
     ) -> bytes:
-        told = self.log.synced_end if synced_end is None else synced_end
+        synced = self.log.synced_end if synced_end is None else synced_end
         base_id = self.ids.take(len(bodies), NOW_NS)
-        return encode_batch(bodies, base_offset, base_id, NOW_NS, told, epoch)
+        return encode_batch(bodies, base_offset, base_id, NOW_NS, synced, epoch)
 
     def fill(self, batches: int, wall_ns: int = NOW_NS, body_bytes: int = 40) -> None:
         for _ in range(batches):

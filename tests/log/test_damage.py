@@ -200,15 +200,15 @@ def test_a_disk_that_does_not_read_is_an_error_of_ours(disk: SimDisk) -> None:
 
 def test_ranges_that_touch_become_one() -> None:
     known = DamageList([(30, 40, "a"), (10, 20, "a")])
-    heard: list[Damage] = []
-    known.on_added = heard.append
+    received: list[Damage] = []
+    known.on_added = received.append
     known.add(12, 15, "another reason")  # inside: nothing new
-    assert (heard, known.ranges) == ([], [(10, 20, "a"), (30, 40, "a")])
+    assert (received, known.ranges) == ([], [(10, 20, "a"), (30, 40, "a")])
     known.add(20, 25, "b")
     assert known.ranges == [(10, 20, "a"), (20, 25, "b"), (30, 40, "a")]
     known.add(20, 30, "a")
     assert known.ranges == list(known) == [(10, 40, "a"), (20, 25, "b")]
-    assert heard == [(20, 25, "b"), (10, 40, "a")]
+    assert received == [(20, 25, "b"), (10, 40, "a")]
     assert len(known) == 2
 
 

@@ -104,13 +104,13 @@ class LeaderBooks:
         self.generation = generation_of(epoch, 0)
         self.sequence = -1
         self.at = 0
-        self.said: dict[Position, int] = {NOTHING: 0}
+        self.text: dict[Position, int] = {NOTHING: 0}
 
     def record(self) -> bytes:
         """With a count of records that are synced on the leader's disk: all of them."""
         self.sequence += 1
         self.at += 1
-        self.said[Position(self.generation, self.sequence)] = self.at
+        self.text[Position(self.generation, self.sequence)] = self.at
         flags = FLAG_SNAPSHOT if self.sequence == 0 else 0
         groups = [
             Group(1, cursor_entry(EntryKind.CURSOR, self.at, self.at)),
@@ -290,7 +290,7 @@ class History:
         self.journal.validate()
         position = self.journal.files.written
         if not self.journal.files.broken:
-            assert at(self.journal) == self.books.said[position]
+            assert at(self.journal) == self.books.text[position]
         assert not self.journal.files.corrupt
 
 

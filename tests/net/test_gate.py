@@ -17,8 +17,8 @@ EVIL = b"http://evil.example"
 OWN = b"127.0.0.1:4151"
 
 
-def status(gate: Gate, method: str, path: str = "/topic/delete", **said: bytes | None) -> int:
-    denial = gate.denial(method, path, Caller(**said))
+def status(gate: Gate, method: str, path: str = "/topic/delete", **text: bytes | None) -> int:
+    denial = gate.denial(method, path, Caller(**text))
     return denial.status if denial is not None else 200
 
 
@@ -30,7 +30,7 @@ ANYTHING = Gate(True, ["node1"], ["*"])
 
 
 @each(
-    ("gate", "said", "expected"),
+    ("gate", "text", "expected"),
     [
         # what clients and tools send
         (LOOPBACK, {}, 200),
@@ -86,9 +86,9 @@ ANYTHING = Gate(True, ["node1"], ["*"])
     ],
 )
 def test_methods_that_change_something(
-    gate: Gate, said: dict[str, bytes | None], expected: int
+    gate: Gate, text: dict[str, bytes | None], expected: int
 ) -> None:
-    assert [status(gate, method, **said) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
+    assert [status(gate, method, **text) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
 
 
 def test_the_secret_is_for_changes() -> None:

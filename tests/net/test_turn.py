@@ -330,8 +330,8 @@ def test_a_tick_reads_input_before_it_fires_timers(world: Recorder) -> None:
     world.polled.append([LINE])
     world.wait_ns = 5
     assert world.order.tick() == (False, NOW_NS + 5)
-    heard = ["poll", ("handle", LINE), "flush"]
-    assert world.notes == [*heard, "tick"]
+    received = ["poll", ("handle", LINE), "flush"]
+    assert world.notes == [*received, "tick"]
     world.notes.clear()
     world.has_work = True  # a timer has fired
     assert world.order.tick() == (False, NOW_NS + 5)

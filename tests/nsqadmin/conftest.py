@@ -50,11 +50,11 @@ class Installation(NamedTuple):
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     path = tmp_path_factory.mktemp("admin")
     with Lookupd(path / "lookupd") as lookupd:
-        told = (f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
+        flags = (f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}",
                 "-broadcast-address=127.0.0.1",
                 f"-max-heartbeat-interval={HOUR_MS}ms")  # fmt: skip
         asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
-        with Daemon(path / "nsqd", *told) as nsqd, Admin(path / "nsqadmin", asked) as admin:
+        with Daemon(path / "nsqd", *flags) as nsqd, Admin(path / "nsqadmin", asked) as admin:
             yield Installation(lookupd, nsqd, admin)
 
 

@@ -65,8 +65,8 @@ class _Stand(Answering):
             return status, b"", headers
         kind = "text/plain" if is_text else "application/json"
         headers["Content-Type"] = f"{kind}; charset=utf-8"
-        said = document if is_text else json.dumps(document, separators=(",", ":"))
-        return status, said.encode(), headers
+        text = document if is_text else json.dumps(document, separators=(",", ":"))
+        return status, text.encode(), headers
 
     def answer(self, method: str, path: str, query: Query) -> tuple[int, Any]:
         if self.fails:

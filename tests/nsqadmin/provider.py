@@ -26,7 +26,7 @@ SHARED = b"a secret that stands among the public keys"
 Claims = dict[str, Any]
 
 
-def said(document: Claims, status: int = 200) -> Answer:
+def json_answer(document: Claims, status: int = 200) -> Answer:
     return status, json.dumps(document).encode(), {"Content-Type": "application/json"}
 
 
@@ -52,7 +52,7 @@ class Provider(Answering):
         query = dict(parse_qsl(url.query))
         match method, url.path:
             case "GET", "/.well-known/openid-configuration":
-                return said(self._description())
+                return json_answer(self._description())
             case "GET", "/authorize":
                 return self._authorize(query)
             case "POST", "/token":
@@ -61,11 +61,11 @@ class Provider(Answering):
                 return self._keys()
             case "GET", "/userinfo":
                 assert headers["Authorization"] == "Bearer at"
-                return said({"sub": self.claims["sub"], **self.userinfo})
+                return json_answer({"sub": self.claims["sub"], **self.userinfo})
             case "GET", "/logout":
                 self.left.append(query)
                 return self._sent_back(query["post_logout_redirect_uri"])
-        return said({}, 404)
+        return json_answer({}, 404)
 
     def _description(self) -> Claims:
         return {
@@ -106,12 +106,12 @@ class Provider(Answering):
             or asked["code_challenge"] != challenge
             or asked["redirect_uri"] != fields["redirect_uri"]
         ):
-            return said({"error": "invalid_grant"}, 400)
+            return json_answer({"error": "invalid_grant"}, 400)
         now_s = int(time.time())
         claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now_s, "exp": now_s + 300,
                   "nonce": asked["nonce"], **self.claims}  # fmt: skip
         token = self.sign(self.spoil(claims))
-        return said({"id_token": token, "access_token": "at", "token_type": "Bearer"})
+        return json_answer({"id_token": token, "access_token": "at", "token_type": "Bearer"})
 
     def _signed(self, claims: Claims) -> str:
         return jwt.encode({"alg": "RS256", "kid": self.key.kid}, claims, self.key)
@@ -119,7 +119,7 @@ class Provider(Answering):
     def _keys(self) -> Answer:
         self.keys_asked += 1
         secret = {"kty": "oct", "k": base64.urlsafe_b64encode(SHARED).decode(), "kid": "shared"}
-        return said({"keys": [self.key.as_dict(private=False), secret]})
+        return json_answer({"keys": [self.key.as_dict(private=False), secret]})
 
 
 def flags_of(provider: Provider, path: Path) -> tuple[str, ...]:

@@ -82,8 +82,8 @@ class Admin(Daemon):
         """By the form: the status, and the headers of the answer."""
         form = urlencode({"name": name, "password": password, "next": target}).encode()
         given = {"Content-Type": "application/x-www-form-urlencoded", **headers}
-        status, _, said = self.request("POST", "/login", form, given)
-        return status, said
+        status, _, text = self.request("POST", "/login", form, given)
+        return status, text
 
     def json(self, method: str, path: str, document: Any = None) -> Any:
         """The document of a 200."""

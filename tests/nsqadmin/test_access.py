@@ -30,11 +30,11 @@ def rules(admins: tuple[str, ...] = (), read_only: bool = False, **roles: Role) 
 
 
 def test_headers_of_a_proxy() -> None:
-    said = {"x-user": "auth0|7", "x-email": "ann@x.example", "x-groups": "ops, sre,,"}
-    assert HEADERS.read(said) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
+    message = {"x-user": "auth0|7", "x-email": "ann@x.example", "x-groups": "ops, sre,,"}
+    assert HEADERS.read(message) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
     assert HEADERS.read({"x-email": "ann@x.example"}) == Claimed("ann@x.example", "ann@x.example")
     assert HEADERS.read({"x-groups": "sre"}) is None
-    assert Headers("x-user", "", "").read(said) == Claimed("auth0|7")
+    assert Headers("x-user", "", "").read(message) == Claimed("auth0|7")
 
 
 def test_the_highest_group_counts() -> None:
@@ -110,20 +110,20 @@ def proxied(
         yield admin
 
 
-def said(groups: str) -> dict[str, str]:
+def headers_of(groups: str) -> dict[str, str]:
     return {"X-Forwarded-User": "auth0|7", "X-Forwarded-Email": "ann@x.example",
             "X-Forwarded-Groups": groups}  # fmt: skip
 
 
 def test_a_user_without_a_role_is_refused_with_the_reason(proxied: Admin) -> None:
-    status, body, _ = proxied.request("GET", "/", headers=said("dev"))
+    status, body, _ = proxied.request("GET", "/", headers=headers_of("dev"))
     assert status == 403
     assert b"auth0|7 (ann@x.example) has logged in, and none of the groups (dev)" in body
     assert proxied.request("GET", "/")[2]["location"].startswith("/login")
 
 
 def test_the_page_shows_the_name_and_the_logout(proxied: Admin) -> None:
-    _, body, _ = proxied.request("GET", "/nodes", headers=said("sre"))
+    _, body, _ = proxied.request("GET", "/nodes", headers=headers_of("sre"))
     assert b"auth0|7 (ann@x.example) may look, operate and destroy" in body
     assert b"/oauth2/sign_out" in body
 
@@ -133,7 +133,7 @@ def test_a_header_that_stands_there_twice_is_not_believed(proxied: Admin) -> Non
     for name in ("X-Forwarded-User", "X-Forwarded-Groups"):
         connection = HTTPConnection("127.0.0.1", proxied.http_port, timeout=20)
         connection.putrequest("GET", "/api/topics")
-        for header, value in (*said("dev").items(), (name, "sre")):
+        for header, value in (*headers_of("dev").items(), (name, "sre")):
             if header != "X-Forwarded-Email":
                 connection.putheader(header, value)
         connection.endheaders()

@@ -58,8 +58,8 @@ def test_nothing_is_deleted_when_no_nsqd_can_be_asked(site: Site, part: str) -> 
 
 def test_a_registration_stays_when_one_nsqd_cannot_be_asked(site: Site) -> None:
     site.nsqds[1].fails = 502
-    said = site.act(lambda actions: actions.delete("orders"))
-    assert f"deleted on 1 of 2: {site.nsqds[1].address}: got response 502" in said
+    text = site.act(lambda actions: actions.delete("orders"))
+    assert f"deleted on 1 of 2: {site.nsqds[1].address}: got response 502" in text
     posts = [at for who, at in site.calls.posts() if who == "lookupd"]
     assert posts == [
         f"/topic/tombstone?topic=orders&node={site.nsqds[0].address.replace(':', '%3A')}"
@@ -132,7 +132,7 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
 
 
 @each(
-    ("error", "said"),
+    ("error", "text"),
     [
         (DaemonRefused("n", "got response 413", 413, "MSG_TOO_BIG"),
          "the message is larger than its -max-msg-size (413 MSG_TOO_BIG)"),
@@ -142,5 +142,5 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
         (NotFound("topic", "orders"), "no such topic: orders"),
     ],
 )  # fmt: skip
-def test_texts_of_outcomes(error: PenstockError, said: str) -> None:
-    assert reason(error).startswith(said)
+def test_texts_of_outcomes(error: PenstockError, text: str) -> None:
+    assert reason(error).startswith(text)

@@ -53,7 +53,7 @@ def test_a_trace_names_the_trace_context(installation: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("", f"'' is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"),
         ("?id=trace:1&partition=255", "'255' is no partition: 0 to 254"),
@@ -61,9 +61,9 @@ def test_a_trace_names_the_trace_context(installation: Installation) -> None:
         ("?id=trace:1&since=noon", f"'noon' is no time, {times.RULE}"),
     ],
 )
-def test_invalid_trace_queries(installation: Installation, query: str, said: str) -> None:
+def test_invalid_trace_queries(installation: Installation, query: str, text: str) -> None:
     status, body, _ = installation.admin.request("GET", f"/api/trace{query}")
-    assert (status, json.loads(body)) == (400, {"message": f"INVALID_ARG: {said}"})
+    assert (status, json.loads(body)) == (400, {"message": f"INVALID_ARG: {text}"})
 
 
 def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installation) -> None:
@@ -80,7 +80,7 @@ def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installatio
 
 
 @each(
-    ("asked", "document", "said"),
+    ("asked", "document", "text"),
     [
         ("POST /api/topics", {"topic": "bad name"}, "400 INVALID_TOPIC"),
         ("POST /api/topics", {"topic": "a", "channel": "b$"}, "400 INVALID_CHANNEL"),
@@ -101,9 +101,9 @@ def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installatio
         ("GET /api/nothing", None, "404 NOT_FOUND"),
     ],
 )
-def test_bad_requests(installation: Installation, asked: str, document: object, said: str) -> None:
+def test_bad_requests(installation: Installation, asked: str, document: object, text: str) -> None:
     status, body, _ = installation.admin.request(*asked.split(), document)
-    assert f"{status} {json.loads(body)['message']}" == said
+    assert f"{status} {json.loads(body)['message']}" == text
 
 
 def test_the_page_of_an_unknown_topic_is_not_found(installation: Installation) -> None:

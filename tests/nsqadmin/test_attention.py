@@ -101,10 +101,10 @@ def run_states(**changed: Any) -> Runs:
     values: dict[str, Any] = {"pipeline": "audit", "state": "running", "name": "nightly",
                               "host": "h", "pid": 7}  # fmt: skip
     for seq in range(40):
-        told = values | (changed if seq == 39 else {})
-        told = {"lag_rows": changed.get("lag", 0) * seq} | told
-        told.pop("lag", None)
-        body = RunStatus(run="r1", seq=seq, time_s=1000.0 + 10 * seq, started_s=1000.0, **told)
+        facts = values | (changed if seq == 39 else {})
+        facts = {"lag_rows": changed.get("lag", 0) * seq} | facts
+        facts.pop("lag", None)
+        body = RunStatus(run="r1", seq=seq, time_s=1000.0 + 10 * seq, started_s=1000.0, **facts)
         runs.take(RunOffset("n:1", seq), encode(body), 1000.0 + 10 * seq)
     return runs
 

@@ -110,7 +110,7 @@ def test_a_search_says_how_far_it_came_and_goes_on(is_back: bool) -> None:
 
 def test_a_search_can_be_stopped() -> None:
     mine = search(10, "nowhere")
-    mine.on_progress = lambda told: setattr(told, "is_stopped", told.searched >= 100)
+    mine.on_progress = lambda answer: setattr(answer, "is_stopped", answer.searched >= 100)
     page = asyncio.run(topic_logs(FakeLog("a", list(range(5000)))).onward({"a": 0}, mine))
     assert page.lines == ()
     assert not page.is_end

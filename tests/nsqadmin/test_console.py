@@ -121,8 +121,8 @@ def test_not_even_the_names_in_a_statement_are_looked_for_outside(tmp_path: Path
     which DuckDB would load extensions, are out of reach."""
     with pytest.raises(QueryRefused) as refused:
         asked(sql.format(file=tmp_path / "missing.csv"))
-    for said in ("No files found", "Failed to download", "HTTP"):
-        assert said not in str(refused.value)
+    for text in ("No files found", "Failed to download", "HTTP"):
+        assert text not in str(refused.value)
 
 
 def test_an_answer_is_small_whatever_is_asked() -> None:

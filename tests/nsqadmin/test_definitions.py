@@ -31,12 +31,12 @@ CONFIGS = {
 }
 
 
-def told() -> Saying:
+def answer() -> Saying:
     return Saying(lambda address, path: CONFIGS.get(path, {}))
 
 
 def test_an_import_restores_the_export() -> None:
-    upstream = told()
+    upstream = answer()
     text = definitions.to_text(asyncio.run(definitions.taken(upstream, SNAPSHOT))).decode()
     mail = {"name": "mail", "settings": {"max_attempts": "3"}}
     orders = {"name": "orders", "paused": True, "settings": {"max_depth": "5"}, "channels": [mail]}
@@ -105,7 +105,7 @@ def test_a_partial_export_is_refused() -> None:
     nodes["b:2"].error = "timed out"
     snapshot = make(1.0, nodes, (), (), Snapshot())
     with pytest.raises(NotComplete, match=r"b:2: timed out"):
-        asyncio.run(definitions.taken(told(), snapshot))
+        asyncio.run(definitions.taken(answer(), snapshot))
 
 
 def test_a_refused_setting_names_its_topic() -> None:
@@ -117,7 +117,7 @@ def test_a_refused_setting_names_its_topic() -> None:
 
 
 @each(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no definitions"),
         ("[]", "no definitions"),
@@ -132,6 +132,6 @@ def test_a_refused_setting_names_its_topic() -> None:
         ('{"version":1,"topics":[{"name":"a","settings":{"max_depth":5}}]}', "no definitions"),
     ],
 )
-def test_invalid_definitions(text: str, said: str) -> None:
-    with pytest.raises(DefinitionsInvalid, match=said):
+def test_invalid_definitions(text: str, message: str) -> None:
+    with pytest.raises(DefinitionsInvalid, match=message):
         definitions.read(text)

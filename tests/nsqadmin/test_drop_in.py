@@ -284,8 +284,8 @@ def test_a_deletion_goes_to_nsqlookupds_first(site: Site) -> None:
 def test_a_tombstone_comes_before_the_deletion(site: Site) -> None:
     node = site.nsqds[1]
     posts = site.posts_of("DELETE", f"/api/nodes/{node.address}", {"topic": "orders"})
-    told = "/topic/tombstone?topic=orders&node=nsqd1"
-    assert sorted(posts[:2]) == [("lookupd0", told), ("lookupd1", told)]
+    reply = "/topic/tombstone?topic=orders&node=nsqd1"
+    assert sorted(posts[:2]) == [("lookupd0", reply), ("lookupd1", reply)]
     assert posts[2:] == [("nsqd1", "/topic/delete?topic=orders")]
     assert list(site.nsqds[0].topics) == ["orders", "lonely"]
 
@@ -318,13 +318,13 @@ def test_partial_failures_are_a_warning(site: Site) -> None:
                  "/api/topics?inactive=true", "/api/counter"):  # fmt: skip
         assert site.admin.json("GET", path)["message"] == warning, path
     each = f"1 of 2: {site.nsqds[1].address}: {BROKEN}"
-    said = site.admin.json("POST", "/api/topics/orders", {"action": "pause"})["message"]
-    assert said == f"{warning}; paused on {each}"
+    text = site.admin.json("POST", "/api/topics/orders", {"action": "pause"})["message"]
+    assert text == f"{warning}; paused on {each}"
     assert site.nsqds[0].topics["orders"]["paused"] is True
     lookupds = f"tombstoned on 1 of 2 nsqlookupds: {site.lookupds[1].address}: {BROKEN}"
-    said = site.admin.json("DELETE", "/api/topics/orders")["message"]
+    text = site.admin.json("DELETE", "/api/topics/orders")["message"]
     # Once the watch has seen that the node is silent, a warning of what it brings back follows.
-    assert said.startswith(f"{warning}; {lookupds}; deleted on {each}")
+    assert text.startswith(f"{warning}; {lookupds}; deleted on {each}")
     missing = f"the definitions would not be complete: {site.nsqds[1].address}".encode()
     eventually(lambda: missing in site.admin.request("GET", "/definitions.json")[1])
     assert site.admin.request("GET", "/definitions.json")[0] == 502  # half of them look like all
@@ -386,8 +386,8 @@ def test_a_foreign_server_is_no_daemon(site: Site, monkeypatch: pytest.MonkeyPat
     """Whatever stands at an address by mistake: the others count, and the log is quiet."""
     other = site.lookupds[1]
     monkeypatch.setattr(other, "answer", lambda *_: (200, "<html>welcome</html>"))
-    said = site.admin.json("GET", "/api/topics")["message"]
-    assert said == f"WARNING: {other.address}/topics does not answer as NSQ does"
+    text = site.admin.json("GET", "/api/topics")["message"]
+    assert text == f"WARNING: {other.address}/topics does not answer as NSQ does"
 
 
 def test_a_lone_surrogate_in_a_name_breaks_nothing(site: Site) -> None:

@@ -72,8 +72,8 @@ def test_a_refusal_says_that_nothing_was_done(store: Store) -> None:
     audit, ann = Audit(store, Notifier(Fetcher(), "")), Caller("ann", Role.DESTROY, "session", "")
     with full_disk(), pytest.raises(NotDone) as refused, audit.entry(ann, ("act",), {}):
         pass
-    said = "not done, because the audit log can't be written: "
-    assert reason(refused.value).startswith(said)
+    text = "not done, because the audit log can't be written: "
+    assert reason(refused.value).startswith(text)
 
 
 def test_a_session_ends_also_without_a_disk(store: Store) -> None:
@@ -155,10 +155,10 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, name: str, loss
     (path / name).write_bytes(b"this is no database, " * 500)
     with pytest.raises(DaemonFailed) as raised:
         Admin(path, "-nsqd-http-address=127.0.0.1:1").start()
-    said = str(raised.value)
-    assert f"FATAL: failed to start nsqadmin - {path / name} can't be used" in said
-    assert f"move it and its -wal and -shm away: {loss}" in said
-    assert "Traceback" not in said
+    text = str(raised.value)
+    assert f"FATAL: failed to start nsqadmin - {path / name} can't be used" in text
+    assert f"move it and its -wal and -shm away: {loss}" in text
+    assert "Traceback" not in text
 
 
 def test_a_page_that_was_overwritten_is_found(tmp_path: Path) -> None:

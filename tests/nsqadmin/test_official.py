@@ -84,16 +84,16 @@ def test_every_action_is_reported_to_the_endpoint(
         status, body, _ = admin.request(method, path, document, headers)
         assert (status, json.loads(body)) == (200, {"message": ""}), (method, path)
         for action in actions:
-            asked, at, told = elsewhere.next()
+            asked, at, notice = elsewhere.next()
             assert (asked, at) == ("POST", "/hook?secret=1")
-            said = json.loads(told)
-            assert (said["action"], said["topic"]) == (action, "told")
-            assert ("channel" in said) is action.endswith("_channel")
-            assert said.get("node") == (node if action.startswith("tombstone") else None)
-            assert (said["user"], said["user_agent"]) == ("ann", "a test/1.0")
-            assert said["remote_ip"].startswith("127.0.0.1:")
-            assert said["url"].endswith(path)
-            assert said["timestamp"] > 0
-            assert said["via"]
+            text = json.loads(notice)
+            assert (text["action"], text["topic"]) == (action, "told")
+            assert ("channel" in text) is action.endswith("_channel")
+            assert text.get("node") == (node if action.startswith("tombstone") else None)
+            assert (text["user"], text["user_agent"]) == ("ann", "a test/1.0")
+            assert text["remote_ip"].startswith("127.0.0.1:")
+            assert text["url"].endswith(path)
+            assert text["timestamp"] > 0
+            assert text["via"]
     assert elsewhere.asked.empty()
     assert "secret" not in admin.stderr()

@@ -75,8 +75,8 @@ def replicated(at: str, role: str, epoch: int, **more: Any) -> NodeState:
     """A node with a replica of topic t."""
     replica = {"partition": 0, "role": role, "epoch": epoch, "lag": more.pop("lag", 0)}
     topic = {"topic_name": "t", "depth": more.pop("depth", 0), "replicas": [replica]}
-    told = lean({"topics": [topic]})
-    return NodeState(at, NsqdAddress("", at, 0, 0, ""), told, answered_s=1.0, seen_s=1.0, **more)
+    reply = lean({"topics": [topic]})
+    return NodeState(at, NsqdAddress("", at, 0, 0, ""), reply, answered_s=1.0, seen_s=1.0, **more)
 
 
 def cluster_of(leader: int, epoch: int) -> Replication:
@@ -189,8 +189,8 @@ def lags(channel: dict[str, Any], *changes: dict[str, Any]) -> list[tuple[str, s
 
 def test_a_partition_that_nobody_reads_needs_attention() -> None:
     read, unread = {"client_count": 1}, {"client_count": 0}
-    told = [("nobody reads partition 1 of channel t/slow", "unread")]
-    assert lags({"client_count": 1}, read, unread, read) == told
+    reply = [("nobody reads partition 1 of channel t/slow", "unread")]
+    assert lags({"client_count": 1}, read, unread, read) == reply
     assert lags({"client_count": 1}, read, read, read) == []
     assert lags({"client_count": 0}, unread, unread, unread) == []  # that is another finding
     assert lags({"client_count": 1, "paused": True}, read, unread, read)[0][1] == "paused"
@@ -199,8 +199,8 @@ def test_a_partition_that_nobody_reads_needs_attention() -> None:
 def test_a_partition_that_lags_for_long_needs_attention() -> None:
     read, behind = {"client_count": 1}, {"client_count": 1, "depth": 5000}
     old = {"oldest_age_seconds": 301.0}
-    told = [("partition 1 of channel t/slow lags", "one partition lags")]
-    assert lags({"client_count": 1}, read, behind | old, read) == told
+    reply = [("partition 1 of channel t/slow lags", "one partition lags")]
+    assert lags({"client_count": 1}, read, behind | old, read) == reply
     assert lags({"client_count": 1}, read, behind, read) == []  # it is young
     assert lags({"client_count": 1}, behind, behind | old, behind) == []  # as are the others
 

@@ -86,10 +86,10 @@ def test_order_repeats_and_garbage_change_nothing(seed: int) -> None:
     bodies = any_story(dice)
     wanted = seen(fold(bodies))
     assert wanted
-    told = bodies + dice.choices(bodies, k=len(bodies) // 2)
-    told += [garbage(dice, bodies) for _ in range(50)]
-    dice.shuffle(told)
-    assert seen(fold(told)) == wanted
+    answer = bodies + dice.choices(bodies, k=len(bodies) // 2)
+    answer += [garbage(dice, bodies) for _ in range(50)]
+    dice.shuffle(answer)
+    assert seen(fold(answer)) == wanted
 
 
 def test_two_messages_with_one_number_give_one_state_in_any_order() -> None:
@@ -158,8 +158,8 @@ def test_a_finished_run_may_be_silent() -> None:
     [({}, 0), ({"state": "failed"}, 1), ({"name": "other"}, 1), ({"options": {"table": "/x"}}, 1)],
 )
 def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: int) -> None:
-    told = [state(run="r1", state="failed"), state(run="r2", **({"started_s": 1500.0} | later))]
-    runs = fold([encode(each) for each in told])
+    answer = [state(run="r1", state="failed"), state(run="r2", **({"started_s": 1500.0} | later))]
+    runs = fold([encode(each) for each in answer])
     assert len(runs.unmended(2001.0)) == count
     assert runs.unmended(2001.0 + limits.ADMIN_RUN_FAILED_S) == []
 
@@ -168,7 +168,7 @@ def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: i
 
 
 @each(
-    ("told", "share"),
+    ("answer", "share"),
     [
         (state(), None),
         (state(state="finished"), 1.0),
@@ -180,8 +180,8 @@ def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: i
         (state(logs=[LogOffsets("a", 0, 5, 10), LogOffsets("b", 0, 90, 90)]), 0.95),
     ],
 )
-def test_how_much_is_done(told: RunStatus, share: float | None) -> None:
-    assert done_share(told) == share
+def test_how_much_is_done(answer: RunStatus, share: float | None) -> None:
+    assert done_share(answer) == share
 
 
 def test_how_long_it_takes() -> None:

@@ -53,9 +53,9 @@ def test_nodes_without_settings_are_named() -> None:
         official=DaemonRefused("official", "got response 404", 404, "NOT_FOUND"),
         gone=DaemonRefused("gone", "got response 404", 404, "TOPIC_NOT_FOUND"),
     )
-    told = read(upstream, ["down", "official", "gone"], TOPIC)
-    assert told.held == []
-    assert told.notes == [
+    answer = read(upstream, ["down", "official", "gone"], TOPIC)
+    assert answer.held == []
+    assert answer.notes == [
         "down does not tell: refused", "official has no such settings",
         "gone does not tell: got response 404",
     ]  # fmt: skip
@@ -73,8 +73,8 @@ def test_a_change_goes_to_all_and_says_who_missed_it() -> None:
 
 
 def test_a_refusal_of_the_first_node_changes_nothing() -> None:
-    said = "INVALID_ARG_MAX_AGE '5': '5' is no duration"
-    upstream = nodes(a=DaemonRefused("a", "got response 400", 400, said), b={})
+    text = "INVALID_ARG_MAX_AGE '5': '5' is no duration"
+    upstream = nodes(a=DaemonRefused("a", "got response 400", 400, text), b={})
     with pytest.raises(SettingRefused, match="'5' is no duration"):
         write(upstream, ["a", "b"], max_age="5")
     with pytest.raises(SettingRefused, match="no node"):

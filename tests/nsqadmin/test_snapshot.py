@@ -81,10 +81,10 @@ def test_a_channel_of_that_name_elsewhere_holds_none() -> None:
 def test_dead_letter_topics_need_no_consumer() -> None:
     found = dead_letters()
     grown = [Sample(float(at), Measures(out_rate=1.0, depth=float(at))) for at in range(0, 120, 10)]
-    told = [one.what for one in findings(found, lambda name: grown)]
-    assert "channel t/ch has dead letters" in told
-    assert "nobody reads channel t.ch.dead/own" in told
-    assert not [one for one in told if "redrive" in one]
+    answer = [one.what for one in findings(found, lambda name: grown)]
+    assert "channel t/ch has dead letters" in answer
+    assert "nobody reads channel t.ch.dead/own" in answer
+    assert not [one for one in answer if "redrive" in one]
 
 
 def test_the_backlog_is_summed_over_channels() -> None:

@@ -183,11 +183,11 @@ async def test_invalid_messages_are_ignored_and_not_logged(world: World) -> None
     forged = "2026-11-21 nsqadmin: dora logged in\nfrom nowhere"
     async with socket(world.admin, page, headers) as own:
         for name in ("event", "handshake", "javascript_response", "ack", "nothing"):
-            for said in (None, 1, "x", [], {}, {"client_id": []}, {"client_id": page.id}):
-                await own.emit(name, said)
+            for text in (None, 1, "x", [], {}, {"client_id": []}, {"client_id": page.id}):
+                await own.emit(name, text)
         for level in ("error", "none"):
-            said = {"client_id": page.id, "level": level, "message": forged}
-            await own.emit("log", said)
+            text = {"client_id": page.id, "level": level, "message": forged}
+            await own.emit("log", text)
         wrong = page.press(pause_of(page)) | {"args": "no list"}
         await own.emit("event", wrong | {"id": "27"})
         await own.emit("event", page.press(Button(pause_of(page).element, "unknown", False)))

@@ -105,9 +105,9 @@ def test_the_worst_is_the_state() -> None:
     path = ("topics", "orders", "archive")
     note = Finding(Level.NOTE, "", "", "", path, "paused")
     fault = Finding(Level.BAD, "", "", "", path, "stuck")
-    told = states.by_topic([fault, note, Finding(Level.BAD, "", "", "", ("nodes", "n:1"))])
-    assert list(told) == ["orders"]
-    assert states.topic_badge(topic("archive"), told) == ("stuck", "bad")
+    answer = states.by_topic([fault, note, Finding(Level.BAD, "", "", "", ("nodes", "n:1"))])
+    assert list(answer) == ["orders"]
+    assert states.topic_badge(topic("archive"), answer) == ("stuck", "bad")
     assert states.topic_badge(topic("archive"), {"orders": [note]}) == ("paused", "soft")
     halted = topic("archive")
     halted.channels["archive"].paused = True

@@ -87,12 +87,12 @@ def test_sessions_and_logins_are_listed_without_tokens(store: Store, clock: _Clo
     clock.now_s += 10
     store.begin("bo", "login", "::1", [("login", "")], result="failed: wrong")
     assert store.last_logins() == {"bo": 1000.0}
-    told = store.sessions(HOUR_S)
-    assert sorted((one.user, one.is_by_provider) for one in told) == [
+    answer = store.sessions(HOUR_S)
+    assert sorted((one.user, one.is_by_provider) for one in answer) == [
         ("ann@x", True),
         ("bo", False),
     ]
-    assert token not in str(told)
+    assert token not in str(answer)
     clock.now_s += HOUR_S
     assert store.sessions(HOUR_S) == []
 

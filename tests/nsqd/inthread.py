@@ -98,7 +98,7 @@ class InThread(ABC):
         self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
         """The status, and the document if there is one: `OK` is none."""
-        status, said, _ = self.request(method, target, body, headers)
-        if said == b"OK":
-            return status, said
-        return status, json.loads(said) if said else None
+        status, text, _ = self.request(method, target, body, headers)
+        if text == b"OK":
+            return status, text
+        return status, json.loads(text) if text else None

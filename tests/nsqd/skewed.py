@@ -49,7 +49,7 @@ def put(
             group,
             letters,
             0,
-            lambda told: outcomes.append(None if isinstance(told, Stored) else told),
+            lambda answer: outcomes.append(None if isinstance(answer, Stored) else answer),
         )
         nsqd.daemon.node.turn.soon()
 

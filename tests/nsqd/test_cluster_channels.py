@@ -295,11 +295,11 @@ def test_each_partition_is_in_the_stats_of_its_leader(four: JoinedCluster) -> No
     assert asked(four, 0, "/topic/create", "topic=t&partition_num=3").status == 200
     assert asked(four, four.led_by("t").number, "/channel/create", "topic=t&channel=c")
     topics = [node.broker.topics["t"] for node in four.up() if "t" in node.broker.topics]
-    for told in (
+    for reply in (
         [row for topic in topics for row in topic_parts(topic)],
         [row for topic in topics for row in channel_parts(topic.channels["c"])],
     ):
-        assert sorted(row["partition"] for row in told) == [0, 1, 2]
+        assert sorted(row["partition"] for row in reply) == [0, 1, 2]
 
 
 def test_a_node_without_replicas_creates_the_channel_too(four: JoinedCluster) -> None:
@@ -351,16 +351,16 @@ def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(four: JoinedClu
 def test_a_topic_has_as_many_copies_as_were_asked_for(four: JoinedCluster) -> None:
     assert asked(four, 0, "/topic/create", "topic=t&replicator=2").status == 200
     assert len(four.record("t", 0).members) == 2
-    (told,) = ask(four.led_by("t"), "/topic/config", "topic=t", "GET")
-    assert json.loads(told.body)["replicas"] == 2
+    (reply,) = ask(four.led_by("t"), "/topic/config", "topic=t", "GET")
+    assert json.loads(reply.body)["replicas"] == 2
     for node in range(4):  # also one that has none of them
         assert asked(four, node, "/topic/create", "topic=t&replicator=2").status == 200
         differs = asked(four, node, "/topic/create", "topic=t&replicator=3")
         assert (differs.status, b"topic t has 2 copies" in differs.body) == (409, True)
-    for query, said in (
+    for query, text in (
         ("topic=u&replicator=17", b"'17': a whole number, 1 to 16"),
         ("topic=u&replicator=0", b"'0': a whole number, 1 to 16"),
         ("topic=u%23ephemeral&replicator=2", b"'2': a node by itself, and an ephemeral topic"),
     ):
         refused = asked(four, 0, "/topic/create", query)
-        assert (refused.status, said in refused.body) == (400, True)
+        assert (refused.status, text in refused.body) == (400, True)

@@ -41,7 +41,7 @@ class FakeLookupd:
     """Keeps what it is told. `reply` says what it answers, None: nothing."""
 
     def __init__(self) -> None:
-        self.heard: list[list[str]] = []  # by connection
+        self.received: list[list[str]] = []  # by connection
         self.reply: Callable[[str], bytes | None] = self.well
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -72,8 +72,8 @@ class FakeLookupd:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
-        heard: list[str] = []
-        self.heard.append(heard)
+        received: list[str] = []
+        self.received.append(received)
         try:
             assert await reader.readexactly(4) == b"  V1"
             while True:
@@ -81,7 +81,7 @@ class FakeLookupd:
                 if command == "IDENTIFY":
                     size = struct.unpack(">i", await reader.readexactly(4))[0]
                     assert json.loads(await reader.readexactly(size)) == IDENTITY
-                heard.append(command)
+                received.append(command)
                 reply = self.reply(command)
                 if reply is not None:
                     writer.write(reply)
@@ -135,8 +135,8 @@ class World:
     async def registered(self, count: int) -> None:
         """Until the `count`th connection has registered everything."""
         wanted = {"REGISTER t c", "REGISTER t d", "REGISTER u"}
-        heard = self.lookupd.heard
-        await until(lambda: len(heard) >= count and wanted <= set(heard[count - 1]))
+        received = self.lookupd.received
+        await until(lambda: len(received) >= count and wanted <= set(received[count - 1]))
 
 
 @asynccontextmanager
@@ -156,15 +156,15 @@ async def a_world(timing_ms: dict[str, int] = QUICK) -> AsyncIterator[World]:
 @within(a_world)
 async def test_everything_is_registered_and_changes_follow(world: World) -> None:
     await world.connected()
-    heard = world.lookupd.heard[0]
-    assert heard == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
+    received = world.lookupd.received[0]
+    assert received == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
     assert world.lookups.http_addresses() == ["lookup:4161"]
     world.changed(TopicChange.TOPIC_CREATED, "v")
     world.changed(TopicChange.CHANNEL_CREATED, "v", "c#ephemeral")
     world.changed(TopicChange.CHANNEL_DELETED, "v", "c#ephemeral")
     world.changed(TopicChange.TOPIC_DELETED, "v")
-    await until(lambda: len(heard) >= 8)
-    assert [line for line in heard[4:] if line != "PING"] == [
+    await until(lambda: len(received) >= 8)
+    assert [line for line in received[4:] if line != "PING"] == [
         "REGISTER v",
         "REGISTER v c#ephemeral",
         "UNREGISTER v c#ephemeral",
@@ -193,9 +193,9 @@ async def test_a_silent_nsqlookupd_is_disconnected(
     caplog.set_level(logging.INFO, "penstock.nsqd")
     await world.connected()
     world.lookupd.reply = lambda command: None
-    await until(lambda: len(world.lookupd.heard) >= 2)
+    await until(lambda: len(world.lookupd.received) >= 2)
     world.lookupd.reply = world.lookupd.well
-    await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
+    await until(lambda: "REGISTER u" in world.lookupd.received[-1])
     assert "PING - no answer" in caplog.text
 
 
@@ -205,11 +205,11 @@ async def test_garbage_is_harmless(world: World, garbage: bytes) -> None:
     world.lookupd.reply = lambda command: garbage
     world.lookups.set_addresses([world.lookupd.address])
     world.lookups.start(IDENTITY)
-    await until(lambda: len(world.lookupd.heard) >= 3)
+    await until(lambda: len(world.lookupd.received) >= 3)
     assert world.lookups.http_addresses() == []
     world.changed(TopicChange.TOPIC_CREATED, "v")
     world.lookupd.reply = world.lookupd.well
-    await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
+    await until(lambda: "REGISTER u" in world.lookupd.received[-1])
 
 
 @within(a_world)
@@ -220,18 +220,18 @@ async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
         await world.connected()
         world.lookups.set_addresses([world.lookupd.address, other.address])
         assert world.lookups.addresses == [world.lookupd.address, other.address]
-        await until(lambda: bool(other.heard) and "REGISTER u" in other.heard[0])
+        await until(lambda: bool(other.received) and "REGISTER u" in other.received[0])
         assert len(world.lookups.http_addresses()) == 2
         world.changed(TopicChange.TOPIC_CREATED, "v")
-        for heard in (other.heard, world.lookupd.heard):
-            await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
+        for received in (other.received, world.lookupd.received):
+            await until(lambda received=received: "REGISTER v" in received[0])  # type: ignore[misc]
         world.lookups.set_addresses([other.address])
         await until(lambda: not world.lookupd._writers)
         for wrong in ("127.0.0.1:notaport", "no-port"):
             with pytest.raises(ConfigError):
                 world.lookups.set_addresses([wrong])
         assert world.lookups.addresses == [other.address]
-        assert (len(other.heard), len(world.lookupd.heard)) == (1, 1)
+        assert (len(other.received), len(world.lookupd.received)) == (1, 1)
     finally:
         await world.lookups.stop()
         await other.stop()
@@ -243,15 +243,15 @@ async def test_an_nsqlookupd_that_answered_is_not_overdue(
 ) -> None:
     await world.connected()
     # Pings are 50 ms apart: so many take twice the time that an answer may take.
-    await until(lambda: world.lookupd.heard[0].count("PING") >= 40)
-    assert len(world.lookupd.heard) == 1
+    await until(lambda: world.lookupd.received[0].count("PING") >= 40)
+    assert len(world.lookupd.received) == 1
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_internal_topics_are_not_registered() -> None:
     topics = [Named(name) for name in ("_trace", "_pipelines", "_mine")]
-    for partitions, told in ((False, "REGISTER _mine"), (True, "REGISTER _mine 0")):
-        assert list(all_commands(topics, partitions)) == [told]  # type: ignore[arg-type]
+    for partitions, document in ((False, "REGISTER _mine"), (True, "REGISTER _mine 0")):
+        assert list(all_commands(topics, partitions)) == [document]  # type: ignore[arg-type]
 
 
 @within(a_world)
@@ -262,9 +262,9 @@ async def test_an_nsqlookupd_of_penstock_gets_partitions(world: World) -> None:
     world.topics["s"] = Named("s", ["7"], 3, extended=True)
     world.lookups.set_addresses([world.lookupd.address])
     world.lookups.start(IDENTITY)
-    heard = world.lookupd.heard
-    await until(lambda: bool(heard) and len(heard[0]) >= 9)
-    assert [line for line in heard[0] if line != "PING"] == [
+    received = world.lookupd.received
+    await until(lambda: bool(received) and len(received[0]) >= 9)
+    assert [line for line in received[0] if line != "PING"] == [
         "IDENTIFY",
         "REGISTER t 0 c",
         "REGISTER t 0 d",
@@ -279,23 +279,23 @@ async def test_an_nsqlookupd_of_penstock_gets_partitions(world: World) -> None:
     world.changed(TopicChange.CHANNEL_CREATED, "v", "5")
     world.changed(TopicChange.CHANNEL_DELETED, "v", "5")
     world.changed(TopicChange.TOPIC_DELETED, "v")
-    said = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
-    await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
+    message = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
+    await until(lambda: [one for one in received[0] if one != "PING"][9:] == list(message))
 
 
 def test_only_partitions_led_here_are_registered() -> None:
     topic = Named("t", ["c"], partitions=2)
     topic.replicated = True
 
-    def told() -> list[str]:
+    def document() -> list[str]:
         return commands_of(TopicChange.TOPIC_RESHAPED, cast(Any, topic), None, False)
 
-    assert told() == ["REGISTER t c"]
+    assert document() == ["REGISTER t c"]
     topic.leaders = topic.leaders[1:]
     named = commands_of(TopicChange.TOPIC_RESHAPED, cast(Any, topic), None, True)
     assert named[:3] == ["UNREGISTER t 0", "REGISTER t 1", "REGISTER t 1 c"]
     topic.leaders = []
-    assert told() == ["UNREGISTER t"]
+    assert document() == ["UNREGISTER t"]
     assert list(all_commands([cast(Any, topic)], False)) == []
 
 

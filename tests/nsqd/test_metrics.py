@@ -86,9 +86,9 @@ def test_latencies_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
             labels = f'topic="t",channel="c",quantile="{quantile}"'
             assert 0 < found[f"nsqd_channel_e2e_latency_seconds{{{labels}}}"] < 5
         lines = Lines(OPTIONS, 1)
-        told = nsqd.call(lambda: b"".join(lines.push(nsqd.daemon.broker))).decode()
-        assert "topic.t.channel.c.e2e_processing_latency_99:" in told
-        assert "topic.t.e2e_processing_latency_50:" in told
+        document = nsqd.call(lambda: b"".join(lines.push(nsqd.daemon.broker))).decode()
+        assert "topic.t.channel.c.e2e_processing_latency_99:" in document
+        assert "topic.t.e2e_processing_latency_50:" in document
         text = nsqd.request("GET", "/stats").body.decode()
         assert re.search(r"e2e%: [\d.]+(us|ms|s), [\d.]+(us|ms|s)\n", text)
 

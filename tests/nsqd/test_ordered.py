@@ -51,8 +51,8 @@ def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
     assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
     for channel in (b"c", b"other"):
         with nsqd.client(extend_support=True) as client:
-            heard = client.ask(b"SUB_ORDERED t " + channel + b" 0\n")
-            assert b"E_SUB_EXTEND_FORBIDDON" in heard.data
+            received = client.ask(b"SUB_ORDERED t " + channel + b" 0\n")
+            assert b"E_SUB_EXTEND_FORBIDDON" in received.data
     with nsqd.client(extend_support=True) as client:
         assert b"E_SUB_EXTEND_FORBIDDON" in client.ask(b"SUB fresh c\n").data
     assert b"E_BAD_PARTITION" in nsqd.answer_to(b"SUB fresh c 1\n").data
@@ -65,8 +65,8 @@ def test_an_ordered_topic_has_only_sub_ordered(nsqd: Running) -> None:
     assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
     assert config(nsqd, "/topic/config?topic=t")["ordered"] is True
     with nsqd.client() as client:
-        said = client.ask(b"SUB t c\n")
-    assert said == error(b"E_SUB_ORDER_IS_MUST SUB topic t has only SUB_ORDERED")
+        text = client.ask(b"SUB t c\n")
+    assert text == error(b"E_SUB_ORDER_IS_MUST SUB topic t has only SUB_ORDERED")
     assert nsqd.answer_to(b"SUB_ORDERED t c 0\n") == ok()
 
 

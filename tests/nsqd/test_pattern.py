@@ -197,7 +197,9 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for type_, kind in ((FilterType.REGEXP, "regular expression"), (FilterType.GLOB, "glob")):
         with pytest.raises(WireFault) as caught:
             kernel_filter(ExtFilter(type_, rules))
-        said = f"filter_data is no {kind}: this nsqd lacks the extra `auth`, which matches patterns"
-        assert caught.value.data == f"E_INVALID IDENTIFY ext_filter: {said}".encode()
+        message = (
+            f"filter_data is no {kind}: this nsqd lacks the extra `auth`, which matches patterns"
+        )
+        assert caught.value.data == f"E_INVALID IDENTIFY ext_filter: {message}".encode()
     with pytest.raises(PenstockError, match="x needs the extra `auth`: install it"):
         need_patterns("x")

@@ -55,8 +55,8 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         )
         assert client.is_closed()
         answer = nsqd.request("POST", "/pub?topic=full_disk", b"x")
-        said = b'{"message":"FAILED /data: no space left on device"}'
-        assert (answer.status, answer.body) == (503, said)
+        text = b'{"message":"FAILED /data: no space left on device"}'
+        assert (answer.status, answer.body) == (503, text)
         answer = nsqd.request("GET", "/ping")
         health = "NOK - topic full_disk: no space left on device"
         assert (answer.status, answer.body.decode()) == (500, health)
@@ -102,7 +102,7 @@ class Client:
 
     def __init__(self) -> None:
         self.waits, self.gone, self.awaits = False, False, None
-        self.resumed, self.told = 0, list[object]()
+        self.resumed, self.answers = 0, list[object]()
         self.conn = SimpleNamespace(resume=self._resume)
         nothing: Any = None
         self.commands = Waits(nothing, nothing, self._guard)
@@ -114,12 +114,12 @@ class Client:
         try:
             act(session, *arguments)
         except WireFault as error:
-            self.told.append(error)
+            self.answers.append(error)
 
     def wait(self, cluster: Cluster) -> None:
         session: Any = self
         leaders = cluster.nodes[0].topic.leaders
-        ask, held = partial(when_held, leaders), partial(self.told.append, "held")
+        ask, held = partial(when_held, leaders), partial(self.answers.append, "held")
         self.commands.until(session, Fault.SUB_FAILED, ask, held)
 
 
@@ -128,7 +128,7 @@ def test_a_change_that_is_replicated_already_is_answered_at_once(cluster: Cluste
     cluster.run()
     client = Client()
     client.wait(cluster)
-    assert (client.told, client.waits, client.resumed) == (["held"], False, 0)
+    assert (client.answers, client.waits, client.resumed) == (["held"], False, 0)
 
 
 def test_no_command_is_read_until_the_change_is_replicated(cluster: Cluster) -> None:
@@ -139,12 +139,12 @@ def test_no_command_is_read_until_the_change_is_replicated(cluster: Cluster) -> 
     cluster.nodes[0].topic.find_channel("billing").seek({0: 0})
     client.wait(cluster)
     cluster.run()
-    assert (client.told, client.waits) == ([], True)
+    assert (client.answers, client.waits) == ([], True)
     cluster.cut.clear()
     cluster.unlink(cluster.nodes[2])
     cluster.link(cluster.nodes[2])
     cluster.run()
-    assert (client.told, client.waits, client.resumed) == (["held"], False, 1)
+    assert (client.answers, client.waits, client.resumed) == (["held"], False, 1)
 
 
 def test_a_leadership_that_ends_is_an_error_of_the_command(cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ def test_a_leadership_that_ends_is_an_error_of_the_command(cluster: Cluster) -> 
     client.wait(cluster)
     cluster.cut.clear()
     cluster.elect(2)
-    (error,) = client.told
+    (error,) = client.answers
     assert isinstance(error, WireFault)
     assert "ask again" in str(error)
 
@@ -167,4 +167,4 @@ def test_a_gone_client_gets_no_answer(cluster: Cluster) -> None:
     client.gone = True
     cluster.cut.clear()
     cluster.elect(2)
-    assert client.told == []
+    assert client.answers == []

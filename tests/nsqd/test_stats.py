@@ -330,5 +330,5 @@ def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:
         row = nsqd.channel("t", "c")
     keys = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
     assert [row[key] for key in keys] == [10, 5, 3]
-    told = {one["topology_zone"]: [one.get(key) for key in keys] for one in row["clients"]}
-    assert told == {"eu-1": [10, None, None], "eu-2": [None, 5, None], "us-1": [None, None, 3]}
+    reply = {one["topology_zone"]: [one.get(key) for key in keys] for one in row["clients"]}
+    assert reply == {"eu-1": [10, None, None], "eu-2": [None, 5, None], "us-1": [None, None, 3]}

@@ -73,16 +73,16 @@ def test_a_start_that_fails() -> None:
 def test_signals_end_it(number: int) -> None:
     with subprocess.Popen([*LOOKUPD, *PORTS], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said = ""
-        while "HTTP: listening on" not in said:
+        message = ""
+        while "HTTP: listening on" not in message:
             line = process.stderr.readline()
             assert line
-            said += line
+            message += line
         process.send_signal(number)
-        said += process.stderr.read()
+        message += process.stderr.read()
         assert process.wait(WAIT_SECONDS) == 0
-    assert said.startswith("[nsqlookupd] ")
-    assert said.rstrip().endswith("INFO: NSQLOOKUPD: bye")
+    assert message.startswith("[nsqlookupd] ")
+    assert message.rstrip().endswith("INFO: NSQLOOKUPD: bye")
 
 
 # --- A whole nsqlookupd on real sockets ---

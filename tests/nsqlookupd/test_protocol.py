@@ -180,11 +180,11 @@ def test_any_bytes(begins: bool, pieces: list[bytes], cuts: int) -> None:
     sent = (b"  V1" if begins else b"") + b"".join(pieces)
     whole_world, cut_world = World(), World()
     whole, cut = whole_world.client(), cut_world.client()
-    said = whole.feed(sent)
+    text = whole.feed(sent)
     in_parts = b"".join(cut.feed(sent[i : i + cuts]) for i in range(0, len(sent), cuts))
-    assert said == in_parts
+    assert text == in_parts
     assert whole.closed == cut.closed
-    assert all(answers(said))
+    assert all(answers(text))
     for world, client in ((whole_world, whole), (cut_world, cut)):
         world.registry.validate()
         assert len(client._buffer) <= len(sent)
@@ -206,17 +206,17 @@ def test_a_declared_body_size_is_not_preallocated() -> None:
 SPLIT_JSON = ABOUT_JSON[:-1].replace(b'"tcp_port"', b'"partitions":true,"tcp_port"') + b"}"
 
 
-def speaker(world: World, **said: Any) -> Client:
+def speaker(world: World, **text: Any) -> Client:
     """A client whose IDENTIFY says that it names partitions."""
     client = world.client()
-    assert answers(client.feed(b"  V1" + identify(NSQD | said))) == [SPLIT_JSON]
+    assert answers(client.feed(b"  V1" + identify(NSQD | text))) == [SPLIT_JSON]
     return client
 
 
-@pytest.mark.parametrize("said", [{"partitions": True}, {"distributed_id": "10.0.0.1:4250:4150:7"}])
-def test_a_number_is_a_partition_for_peers_that_name_partitions(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("text", [{"partitions": True}, {"distributed_id": "10.0.0.1:4250:4150:7"}])
+def test_a_number_is_a_partition_for_peers_that_name_partitions(text: dict[str, Any]) -> None:
     world = World()
-    client = speaker(world, **said)
+    client = speaker(world, **text)
     check(client, b"REGISTER t 0\nREGISTER t 1 c\nREGISTER t 2 7\n", [b"OK"] * 3)
     assert world.registry.channel_names("t") == ["7", "c"]
     assert list(world.registry.partitions_of("t")) == [0, 1, 2]

@@ -53,7 +53,7 @@ class Command:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def said(self) -> str:
+    def output(self) -> str:
         """For a test that fails: its events, and its last errors with those of runs before."""
         events = [str(event) for event in self._events[-20:]]
         return "\n".join([*events, self._errors.read_text()[-3000:]])
@@ -64,7 +64,7 @@ class Command:
         while self.rows < least:
             if self.ended:
                 return False
-            assert time.monotonic() < deadline_s, f"{self.rows} rows, not {least}: {self.said()}"
+            assert time.monotonic() < deadline_s, f"{self.rows} rows, not {least}: {self.output()}"
             time.sleep(POLL_S)
         return True
 

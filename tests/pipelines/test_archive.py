@@ -37,10 +37,10 @@ class Archive:
         """What it said."""
 
         def run() -> str:
-            said = io.StringIO()
-            progress = Progress("archive", 0, said)
+            output = io.StringIO()
+            progress = Progress("archive", 0, output)
             assert archive.run(self.session, self.settings(**changed), progress) == 0
-            return said.getvalue()
+            return output.getvalue()
 
         return patiently(run)
 
@@ -221,7 +221,7 @@ def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
 
 
 def test_invalid_settings_are_refused_at_once(made: Archive) -> None:
-    for changed, said in (
+    for changed, output in (
         ({"topics": ()}, "exactly one of the two"),
         ({"pattern": "(", "topics": ()}, r"pattern: '\(' is not valid: no regex"),
         ({"columns": ("nope",)}, "one of key, headers"),
@@ -232,7 +232,7 @@ def test_invalid_settings_are_refused_at_once(made: Archive) -> None:
         ({"schema": "a INT", "rescue_column": "a b"}, "a name without spaces"),
         ({"storage_option": ("AWS_REGION",)}, "as AWS_REGION=eu-west-1"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=output):
             made.settings(**changed)
     made.node.daemon.stop()
     with pytest.raises(FetchFailed, match=r"/log/positions: .*refused"):

@@ -70,7 +70,7 @@ def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> Non
 
 
 @each(
-    ("reached", "logs", "said"),
+    ("reached", "logs", "output"),
     [
         (BOTH, ("one@a:1", "two"), "does not say which log"),  # of two no broker is noted
         (BOTH, ("one", "two", "one@a:1"), "does not say which log"),
@@ -80,8 +80,8 @@ def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> Non
         (BOTH, ("one@a:1", "old@b:1"), "deleted and made again"),
     ],
 )
-def test_a_guess_is_refused(reached: Reached, logs: tuple[str, ...], said: str) -> None:
-    with pytest.raises(DataLost, match=said):
+def test_a_guess_is_refused(reached: Reached, logs: tuple[str, ...], output: str) -> None:
+    with pytest.raises(DataLost, match=output):
         found(reached, known(*logs), [A, B], ended={"old": {0: 8}})
 
 
@@ -92,7 +92,7 @@ class Lost:
     def __init__(self, table: Path, owner: str) -> None:
         self.location = TableLocation(str(table), {})
         self.location.create(SHAPE, {})
-        self.said = io.StringIO()
+        self.output = io.StringIO()
 
         def prepared(known: Properties) -> bool:
             return topic_logs.note(self.location, owner, [("a", "one")], known)
@@ -103,7 +103,9 @@ class Lost:
     def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
         given = {"url": broker.url, "table": self.location.uri, "recover": True, **changed}
         settings = defaults(archive.SETTINGS, **given)
-        return Beginning(settings, self.location, Progress("archive", 0, self.said), has_checkpoint)
+        return Beginning(
+            settings, self.location, Progress("archive", 0, self.output), has_checkpoint
+        )
 
 
 @each(
@@ -131,7 +133,7 @@ def test_a_topic_that_is_deleted_is_not_passed_over(
         with pytest.raises(DataLost, match=rf"topic a .*{reason}.*onTopicDeleted=ignore"):
             lost.begin(broker, **names).starting()
         assert "b" in lost.begin(broker, on_topic_deleted="ignore", **names).starting()
-        assert reason in lost.said.getvalue()
+        assert reason in lost.output.getvalue()
 
 
 def test_a_lost_checkpoint_is_no_beginning(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_lost_checkpoint_is_no_beginning(tmp_path: Path) -> None:
             lost.begin(broker, topics=("a",), recover=False).starting()
         beginning = lost.begin(broker, topics=("a", "late"))
         assert beginning.starting() == {"a": {"0": 10}, "late": {"0": 0}}
-    assert "recovering: a goes on at offset 10" in lost.said.getvalue()
+    assert "recovering: a goes on at offset 10" in lost.output.getvalue()
 
 
 def test_a_deleted_topic_of_another_archive_is_named_and_left_to_it(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_a_deleted_topic_of_another_archive_is_named_and_left_to_it(tmp_path: Pa
         broker.ended = {"a": {"one": 12}}
         beginning = lost.begin(broker, pattern=".*")
         assert (beginning.starting(), beginning.owned) == ({}, set())
-    assert "topic a is not there" in lost.said.getvalue()
+    assert "topic a is not there" in lost.output.getvalue()
 
 
 @each(

@@ -95,16 +95,16 @@ def test_every_message_of_every_partition_once(
     made = Archive(spark, node, tmp_path / "lake")
     first, second, third = skewed(1000), skewed(500, 1000), skewed(200, 1500)
     node.publish_to("orders", first)
-    said = made.run(max_offsets_per_trigger=300)
-    assert "archive: 1,000 rows" in said
-    assert "up to date" in said
+    output = made.run(max_offsets_per_trigger=300)
+    assert "archive: 1,000 rows" in output
+    assert "up to date" in output
     assert made.rows(ROW) == expected(first)
     node.publish_to("orders", second)
     made.run(max_offsets_per_trigger=300)
     assert made.rows(ROW) == expected(first, second)
     node.publish_to("orders", third)
-    said = made.run(checkpoint=str(tmp_path / "lost"), recover=True)
+    output = made.run(checkpoint=str(tmp_path / "lost"), recover=True)
     for number, at in ((1, 1350), (3, 90)):
-        assert f"recovering: partition {number} of orders goes on at offset {at}" in said
+        assert f"recovering: partition {number} of orders goes on at offset {at}" in output
     made.run(checkpoint=str(tmp_path / "lost"))  # the checkpoint counts again
     assert made.rows(ROW) == expected(first, second, third)

@@ -140,7 +140,7 @@ def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_pa
 
 
 @each(
-    ("fields", "partition_by", "said"),
+    ("fields", "partition_by", "output"),
     [
         ({"body": None}, ("topic", "date"), "it has no column body"),
         ({"body": pa.string()}, ("topic", "date"), "its column body is string, not binary"),
@@ -150,13 +150,13 @@ def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_pa
     ],
 )
 def test_schema_mismatches_are_named(
-    fields: dict[str, Any], partition_by: tuple[str, ...], said: str
+    fields: dict[str, Any], partition_by: tuple[str, ...], output: str
 ) -> None:
     there = {field.name: field.type for field in SHAPE.schema} | fields
     schema = pa.schema([(name, kind) for name, kind in there.items() if kind is not None])
     found = misfit(schema, partition_by, SHAPE)
-    assert found.startswith(said)
-    assert bool(found) == bool(said)
+    assert found.startswith(output)
+    assert bool(found) == bool(output)
 
 
 def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:

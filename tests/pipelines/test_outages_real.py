@@ -38,13 +38,13 @@ def test_an_archive_waits_for_nsqd_and_ends_with_its_group(
     daemon.kill()
     run = archive(tmp_path, node)
     try:
-        eventually(lambda: "trying again" in run.said(), WAIT_S_MAX, run.said)
+        eventually(lambda: "trying again" in run.output(), WAIT_S_MAX, run.output)
         daemon.start()
-        assert run.wait_for_rows(2), run.said()
+        assert run.wait_for_rows(2), run.output()
         run.signal_group(signal.SIGTERM)
-        assert run.finish() == 0, run.said()
+        assert run.finish() == 0, run.output()
     finally:
         if not run.ended:
             run.kill()
     assert DeltaTable(tmp_path / "lake").to_pyarrow_dataset().count_rows() == 2
-    assert "Traceback" not in run.said()
+    assert "Traceback" not in run.output()

@@ -98,7 +98,7 @@ Traceback (most recent call last):
 
 
 @each(
-    ("said", "line"),
+    ("text", "line"),
     [
         (
             SPARK.format(last="penstock.errors.DataLost: topic a partition 0: gone"),
@@ -122,8 +122,8 @@ Traceback (most recent call last):
         ("x" * 9000, "Exception: " + "x" * 486 + "..."),
     ],
 )
-def test_one_line_of_what_spark_throws(said: str, line: str) -> None:
-    assert cause_line(Exception(said)) == line
+def test_one_line_of_what_spark_throws(text: str, line: str) -> None:
+    assert cause_line(Exception(text)) == line
 
 
 def test_crashes_that_may_pass() -> None:

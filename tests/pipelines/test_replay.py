@@ -59,11 +59,11 @@ class Replay:
 
     def run(self, stop_after: int = 1 << 30, **changed: Any) -> str:
         """What it said."""
-        said = io.StringIO()
-        progress = Stopping(said, stop_after)
+        output = io.StringIO()
+        progress = Stopping(output, stop_after)
         assert replay.run(self.session, self.settings(**changed), progress) == 0
         self.state = progress.state
-        return said.getvalue()
+        return output.getvalue()
 
     def rows(self, topic: str = "again") -> list[dict[str, Any]]:
         return in_the_log(self.node, topic, COLUMNS).to_pylist()
@@ -107,8 +107,8 @@ def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -
     table = str(tmp_path / "archive")
     archived(tmp_path / "archive", "orders", 25)
     archived(tmp_path / "archive", "bills", 5)
-    said = replays.run(stop_after=1, table=table, chunk=10)
-    assert "the same name goes on" in said
+    output = replays.run(stop_after=1, table=table, chunk=10)
+    assert "the same name goes on" in output
     assert len(replays.bodies()) == 5
     assert (replays.state.table, replays.state.batch) == (table, 0)
     assert Path(replays.state.checkpoint).is_file()
@@ -151,8 +151,8 @@ def test_messages_that_nsqd_refuses_go_into_a_table(replays: Replay, tmp_path: P
     write_deltalake(lake["table"], rows, partition_by=["topic", "date"])
     with pytest.raises(Exception, match="the body is empty"):
         replays.run(**lake)
-    said = replays.run(**lake, rejected_table=str(tmp_path / "rejected"))
-    assert f"2 of 12 messages were refused, they are in {tmp_path / 'rejected'}" in said
+    output = replays.run(**lake, rejected_table=str(tmp_path / "rejected"))
+    assert f"2 of 12 messages were refused, they are in {tmp_path / 'rejected'}" in output
     assert replays.bodies() == [str(n) for n in range(12) if n not in (3, 7)]
     table = pa.table(DeltaTable(str(tmp_path / "rejected")).to_pyarrow_table())
     found = sorted((r["app"], r["topic"], r["key"], r["reason"]) for r in table.to_pylist())
@@ -164,8 +164,8 @@ def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
     bodies = numbered(1200)
     replays.node.publish("orders", bodies)
     before = dt.datetime.now(dt.UTC)
-    said = replays.run(topics=("orders",), to="orders", timestamps="new", rate=100_000, chunk=500)
-    assert "orders has all 1,200 messages" in said
+    output = replays.run(topics=("orders",), to="orders", timestamps="new", rate=100_000, chunk=500)
+    assert "orders has all 1,200 messages" in output
     rows = replays.rows("orders")
     assert [row["body"] for row in rows] == bodies * 2
     assert rows[1199]["timestamp"] <= before <= rows[1200]["timestamp"]
@@ -177,14 +177,14 @@ def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
 
 def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
-    said = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
-    lines = [line.split()[1:] for line in said.splitlines() if "2026-11" in line]
+    output = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
+    lines = [line.split()[1:] for line in output.splitlines() if "2026-11" in line]
     assert [line[:6] for line in lines] == [
         ["orders", "0", "2026-11-20", "10", "80", "0"],
         ["orders", "0", "2026-11-21", "20", "180", "10"],
     ]
     assert lines[0][6:] == ["9", "2026-11-20T23:59:50Z", "2026-11-20T23:59:59Z"]
-    assert "30 messages, 260B, would go to again" in said
+    assert "30 messages, 260B, would go to again" in output
     assert replays.node.end("again") == 0
     assert not replays.plans.exists()
 

@@ -33,14 +33,14 @@ def test_the_driver_is_killed_in_the_midst(java: None, tmp_path: Path) -> None:
         stored = 0
         for answered in (False, True):
             run = started()
-            assert run.wait_for_rows(2 * CHUNK), run.said()
+            assert run.wait_for_rows(2 * CHUNK), run.output()
             fault = Fault("/stage/commit", answered, lambda _, run=run: run.kill())
             proxy.fault = fault
-            assert fault.hit.wait(WAIT_S_MAX), run.said()
+            assert fault.hit.wait(WAIT_S_MAX), run.output()
             before, stored = stored, Node(daemon).end("again")
             assert before + 2 * CHUNK <= stored < sum(ROWS.values())
         last = started()
-        assert last.finish() == 0, last.said()
+        assert last.finish() == 0, last.output()
         assert 0 < last.rows <= sum(ROWS.values()) - stored
         log = in_the_log(Node(daemon), "again", COLUMNS)
         found = [body.decode() for body in log.column("body").to_pylist()]

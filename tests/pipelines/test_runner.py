@@ -41,7 +41,7 @@ def run(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "output"),
     [
         (["--nope"], 2, "flag provided but not defined: -nope"),
         ([], 1, "penstock pipeline sample: topics: () is not valid: it is needed"),
@@ -50,10 +50,10 @@ def run(*arguments: str) -> int:
     ],
 )
 def test_mistakes_are_told_before_spark_starts(
-    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == code
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 def test_an_unknown_pipeline(capsys: pytest.CaptureFixture[str]) -> None:

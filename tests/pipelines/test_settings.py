@@ -52,7 +52,7 @@ def test_a_table_of_another_name_has_its_own_environment() -> None:
 
 
 @each(
-    ("document", "said"),
+    ("document", "output"),
     [
         ({"sample": {"topic": ["t"]}}, "sample.topic: .*the keys are .*topics, rows"),
         ({"tpics": 1, "sample": {"topics": ["t"]}}, "tpics: 1 is not valid: the keys are url"),
@@ -62,13 +62,13 @@ def test_a_table_of_another_name_has_its_own_environment() -> None:
         ({"sample": {"topics": ["t"]}, "conf": {"spark": {"x": 1}}}, "with the name in quotes"),
     ],
 )
-def test_a_bad_key_is_named(document: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_bad_key_is_named(document: dict[str, Any], output: str) -> None:
+    with pytest.raises(ConfigError, match=output):
         resolve(document=document)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         ([], r"topics: \(\) is not valid: it is needed: topics to look at"),
         (["--topics=t", "--rows=0"], "rows: 0 is not valid: 1 to 1000"),
@@ -76,8 +76,8 @@ def test_a_bad_key_is_named(document: dict[str, Any], said: str) -> None:
         (["--topics=t", "--trigger=10ms"], "trigger: '10ms' is not valid: 1s at least"),
     ],
 )
-def test_rules(arguments: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_rules(arguments: list[str], output: str) -> None:
+    with pytest.raises(ConfigError, match=output):
         resolve(*arguments)
 
 
@@ -131,7 +131,7 @@ NOW = datetime(2026, 9, 22, tzinfo=UTC)
 
 @each("text", ["1790000000", "1790000000000", "1790000000000000000", "2026-09-21T14:13:20Z"])
 def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
-    said = io.StringIO()
+    output = io.StringIO()
     assert read_moment("from", text, NOW) == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
     tables = (
         (replay.SETTINGS, "since", {"to": "orders"}),
@@ -139,8 +139,8 @@ def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
     )
     for table, name, needed in tables:
         settings = defaults(table, **{name: text}, **needed)
-        say_moments(Progress("any", 0, said), settings, NOW, name)
-    assert said.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
+        say_moments(Progress("any", 0, output), settings, NOW, name)
+    assert output.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
 
 
 @pytest.mark.parametrize("arguments", [["--nope"], ["--mood=ugly"], ["--conf", "spark.x"]])

@@ -52,11 +52,11 @@ def test_a_log_is_noted_with_the_first_batch_that_has_messages_of_it(
 def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(location: TableLocation) -> None:
     assert add(location, "A", 0)
     topic_logs.check_identities(logs(location), {"a": "one", "new": "two"}, {"a"})
-    for present, topic, said in (
+    for present, topic, output in (
         ({"a": "two"}, "a", "deleted and made again"),
         ({"b": "two"}, "b", "does not say which log"),
     ):
-        with pytest.raises(DataLost, match=said):
+        with pytest.raises(DataLost, match=output):
             topic_logs.check_identities(logs(location), present, {topic})
     assert add(location, "A", 1, "two")  # let in, so offsets are of two logs from now on
     assert logs(location)["a"].identities == ("one", "two")

@@ -30,19 +30,21 @@ from penstock.replication.journal import (
 )
 
 HISTORIES, STEPS = 250, 400
-Said = tuple[Position, frozenset[int], int]  # the position, facts that stand there, the log's start
-EMPTY: Said = (NOTHING, frozenset(), 0)
+Entry = tuple[
+    Position, frozenset[int], int
+]  # the position, facts that stand there, the log's start
+EMPTY: Entry = (NOTHING, frozenset(), 0)
 
 
 class Node:
     def __init__(self, number: int, replica: int, epoch: int = 0) -> None:
         self.number, self.replica, self.epoch = number, replica, epoch
-        self.said = self.durable = EMPTY
+        self.entry = self.durable = EMPTY
         self.removed = 0  # all of its log below
         self.begin()
 
     def begin(self) -> None:
-        position, _, start = self.said
+        position, _, start = self.entry
         self.leader: JournalLeader | None = None
         self.follower = JournalFollower(self.replica, self.epoch, position, start)
         self.sync_due = False
@@ -117,8 +119,8 @@ class World:
         machine = node.leader or node.follower
         while machine.out:
             match machine.out.pop(0):
-                case TakeRecord(said) | TakeSnapshot(said) as effect:
-                    self.take(node, said, isinstance(effect, TakeSnapshot))
+                case TakeRecord(entry) | TakeSnapshot(entry) as effect:
+                    self.take(node, entry, isinstance(effect, TakeSnapshot))
                 case SyncJournal() | SyncOwn():
                     node.sync_due = True
                 case DropBelow(start):
@@ -136,13 +138,13 @@ class World:
         if (source, target) in self.links:
             self.links[source, target].append(frame)
 
-    def take(self, node: Node, said: Said, is_snapshot: bool) -> None:
+    def take(self, node: Node, entry: Entry, is_snapshot: bool) -> None:
         """A snapshot says all, and a record what is new."""
         if self.dice.random() < 0.02:
             node.follower.write_failed()
             return
-        position, facts, start = said
-        node.said = position, facts if is_snapshot else node.said[1] | facts, start
+        position, facts, start = entry
+        node.entry = position, facts if is_snapshot else node.entry[1] | facts, start
         node.follower.wrote(position, start)
 
     # --- what happens ---
@@ -155,7 +157,7 @@ class World:
         node = self.leading()
         if node is None or node.leader is None:
             return
-        position, facts, start = node.said
+        position, facts, start = node.entry
         self.facts += 1
         if node.leader.must_begin or self.dice.random() < 0.05:
             self.generations += 1
@@ -166,8 +168,8 @@ class World:
             node.leader.write_failed()
             return
         start += self.dice.random() < 0.2
-        node.said = position, facts | {self.facts}, start
-        new = frozenset({self.facts}) if position.sequence else node.said[1]
+        node.entry = position, facts | {self.facts}, start
+        new = frozenset({self.facts}) if position.sequence else node.entry[1]
         node.leader.wrote(position, (position, new, start), start)
         node.leader.when_held(position, self.facts)
         self.work(node)
@@ -175,13 +177,13 @@ class World:
     def sync(self, node: Node) -> None:
         if node.sync_due:
             node.sync_due = False
-            node.durable = node.said
-            (node.leader or node.follower).synced(node.said[0])
+            node.durable = node.entry
+            (node.leader or node.follower).synced(node.entry[0])
             self.work(node)
 
     def lose_power(self, node: Node) -> None:
         self.unlink(node.number)
-        node.said = self.dice.choice((node.durable, node.said))
+        node.entry = self.dice.choice((node.durable, node.entry))
         node.begin()
 
     def wipe(self, node: Node) -> None:
@@ -195,7 +197,7 @@ class World:
         self.epoch += 1
         node.begin()
         node.epoch = self.epoch
-        position, facts, start = node.said
+        position, facts, start = node.entry
         assert self.answered <= facts, f"{self.answered - facts} were answered, and are not known"
         removed = max(one.removed for one in self.nodes)
         assert removed <= start, f"I16: removed up to {removed}, the leader's log begins at {start}"

@@ -215,13 +215,13 @@ class World:
         since_ns, permits = self.now_ns - self.replaced_ns, self.machine.permits
         self.turns_replaced += 1
         publish_ns = max(self.isolation.publish_ns, AUTHORITY_NS)
-        told = f"seed {self.seed}, {since_ns} ns after another took over: {permits}"
-        assert not permits.acts or since_ns <= AUTHORITY_NS, told
+        story = f"seed {self.seed}, {since_ns} ns after another took over: {permits}"
+        assert not permits.acts or since_ns <= AUTHORITY_NS, story
         if self.is_alone:
-            assert not permits.publishes or since_ns <= publish_ns, told
+            assert not permits.publishes or since_ns <= publish_ns, story
         else:
             delivery_ns = AUTHORITY_NS + self.isolation.delivery_ns
-            assert not permits.delivers or since_ns <= delivery_ns, told
+            assert not permits.delivers or since_ns <= delivery_ns, story
 
     def calm(self) -> None:
         self.linked = self.coordinated = True

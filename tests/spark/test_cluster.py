@@ -89,10 +89,10 @@ def test_a_batch_read_with_nothing_installed_but_by_py_files(
     ran = bare.submit(
         "--py-files", str(packed), JOBS, "batch", node.url, master=cluster.master, conf=BOTH_WORKERS
     ).checked()
-    said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
-    assert said["rows"] == MESSAGES
-    assert all("penstock.zip" in task["file"] for task in said["tasks"])
-    assert {task["kernel"] for task in said["tasks"]} == {"penstock.kernel.codec.hashes"}
+    text: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
+    assert text["rows"] == MESSAGES
+    assert all("penstock.zip" in task["file"] for task in text["tasks"])
+    assert {task["kernel"] for task in text["tasks"]} == {"penstock.kernel.codec.hashes"}
 
 
 def test_spark_connect_runs_batch_and_stream(
@@ -100,6 +100,6 @@ def test_spark_connect_runs_batch_and_stream(
 ) -> None:
     with clusters.connect_server(installed, location) as server:
         words = ("connect", server.found, node.url, str(location / "connect"))
-        said = json.loads(installed.run(str(installed.python), JOBS, *words).checked().out)
-    assert said["client"].startswith("pyspark.sql.connect")
-    assert (said["rows"], said["timed"], said["streamed"]) == (MESSAGES, MESSAGES, MESSAGES)
+        text = json.loads(installed.run(str(installed.python), JOBS, *words).checked().out)
+    assert text["client"].startswith("pyspark.sql.connect")
+    assert (text["rows"], text["timed"], text["streamed"]) == (MESSAGES, MESSAGES, MESSAGES)

@@ -57,8 +57,8 @@ def test_of_several_nodes_one_speaks_for_all(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("asked", [[0], [1], [0, 1]])
 def test_sql_sees_each_message_once(cluster: FakeCluster, asked: list[int]) -> None:
     query = Query(Source([cluster.nodes[number].url for number in asked], {}))
-    told = query.run('SELECT "partition", count(*) FROM orders GROUP BY 1 ORDER BY 1')
-    assert told.fetchall() == [(0, 10), (1, 5)]
+    answer = query.run('SELECT "partition", count(*) FROM orders GROUP BY 1 ORDER BY 1')
+    assert answer.fetchall() == [(0, 10), (1, 5)]
     assert query.notes == []
 
 

@@ -71,14 +71,14 @@ class Driver:
     """A driver that stands by until it is told to go."""
 
     def __init__(self, url: str, path: Path, number: int) -> None:
-        self.said = path / f"driver-{number}.out"
+        self.text = path / f"driver-{number}.out"
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        with self.said.open("wb") as output:
+        with self.text.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), url, str(path / "checkpoint"), quickjvm.options()],
                 stdin=subprocess.PIPE,
@@ -90,9 +90,9 @@ class Driver:
 
     def go(self) -> None:
         eventually(
-            lambda: "ready" in self.said.read_text(),
+            lambda: "ready" in self.text.read_text(),
             WAIT_S_MAX,
-            lambda: self.said.read_text()[-4000:],
+            lambda: self.text.read_text()[-4000:],
         )
         assert self.process.stdin
         self.process.stdin.write(b"go\n")
@@ -166,9 +166,9 @@ class Arena:
         return sum(map(len, self.copied))
 
     def story(self) -> str:
-        said = [f"{each}: {each.read_text()[-3000:]}" for each in self.path.glob("driver-*.out")]
+        text = [f"{each}: {each.read_text()[-3000:]}" for each in self.path.glob("driver-*.out")]
         copied = [len(each) for each in self.copied]
-        return "\n".join([f"{copied} of {len(self.published)} copied", *sorted(said)])
+        return "\n".join([f"{copied} of {len(self.published)} copied", *sorted(text)])
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,16 @@ from penstock.spark.session import require_java
 from penstock.spark.source import BatchReader, PenstockSource, StreamReader
 
 
-def fake_java(home: Path, said: str) -> None:
+def fake_java(home: Path, text: str) -> None:
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
     java.chmod(0o755)
 
 
-@each("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    fake_java(tmp_path, said)
+@each("text", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
+def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    fake_java(tmp_path, text)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="Java 17 or newer"):
         require_java()

@@ -122,9 +122,9 @@ def test_sorting_with_files_and_small_segments(
 ) -> None:
     monkeypatch.setattr(topicbuild, "PART_BYTES", 100)
     monkeypatch.setattr(topicbuild, "BUFFER_BYTES", 50)
-    told: list[Progress] = []
-    take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=told.append)
-    assert told[-1].bytes_done == told[-1].bytes_total
+    reply: list[Progress] = []
+    take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=reply.append)
+    assert reply[-1].bytes_done == reply[-1].bytes_total
     assert served(disk) == expected(SEVERAL)
 
 

@@ -51,13 +51,13 @@ def parse(line: str) -> dict[str, Any]:
     program, verb, *words = shlex.split(line)
     if program != "penstock" or verb not in VERBS:
         raise ValueError(f"{line}: there is no such verb")
-    said = io.StringIO()
+    output = io.StringIO()
     try:
         if verb in DAEMONS:
             resolve(import_module(f"penstock.{verb}.main").FLAGS, words, {})
             return {}
         command: Any = command_of(verb, VERBS[verb][0])
-        with redirect_stderr(said), redirect_stdout(said):
+        with redirect_stderr(output), redirect_stdout(output):
             context = command.make_context(verb, list(words))
             while hasattr(command, "commands"):
                 _, command, rest = command.resolve_command(

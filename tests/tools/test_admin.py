@@ -57,9 +57,9 @@ def test_invalid_users(
     password: str, name: str, rule: str,
 ) -> None:  # fmt: skip
     assert put(monkeypatch, tmp_path, password, name) == 1
-    said = capsys.readouterr().err
-    assert rule in said
-    assert password not in said
+    output = capsys.readouterr().err
+    assert rule in output
+    assert password not in output
 
 
 def test_a_token_is_made_shown_once_and_removed(
@@ -76,13 +76,13 @@ def test_a_token_is_made_shown_once_and_removed(
     assert main(["admin", "put-token", where, "ci"]) == 1
     assert "there is one of this name: remove it first" in capsys.readouterr().err
     assert main(["admin", "tokens", where]) == 0
-    said = capsys.readouterr().out
-    assert said.split() == ["ci", "operate", "never", "used"]
+    output = capsys.readouterr().out
+    assert output.split() == ["ci", "operate", "never", "used"]
     store.use_token(found)
     assert main(["admin", "tokens", where]) == 0
-    said = capsys.readouterr().out
-    assert "last used 20" in said
-    assert made["token"] not in said
+    output = capsys.readouterr().out
+    assert "last used 20" in output
+    assert made["token"] not in output
     assert main(["admin", "tokens", where, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     used = store.tokens()[0].used_s

@@ -43,8 +43,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         auth = f"http://{USER}:{PASSWORD}@127.0.0.1:9/{PATH}?access={QUERY}"
         flags = [*certificates.flags, "--tls-required=tcp-https", f"--auth-http-address={auth}",
                  "--broadcast-address=127.0.0.1"]  # fmt: skip
-        told = [f"--lookupd-tcp-address={one.address}" for one in lookupds]
-        nsqds = [stack.enter_context(Daemon(path / f"nsqd_{one}", *flags, *told,
+        answer = [f"--lookupd-tcp-address={one.address}" for one in lookupds]
+        nsqds = [stack.enter_context(Daemon(path / f"nsqd_{one}", *flags, *answer,
                                             f"--node-id={one}")) for one in range(2)]  # fmt: skip
         for one in nsqds:
             one.post("/topic/create?topic=orders")
@@ -64,9 +64,9 @@ def analyze(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
     """The exit code, and the level of each finding."""
     capsys.readouterr()
     code = main(["bundle", "analyze", str(path), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    levels = {one["what"]: one["level"] for one in said["findings"]}
-    assert said["status"] == ("OK", "WARNING", "CRITICAL")[code]
+    output = json.loads(capsys.readouterr().out)
+    levels = {one["what"]: one["level"] for one in output["findings"]}
+    assert output["status"] == ("OK", "WARNING", "CRITICAL")[code]
     return code, {what: level for what, level in levels.items()
                   if not any(word in what for word in OF_THE_MACHINE)}  # fmt: skip
 

@@ -79,79 +79,79 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Any:
+def output(capsys: pytest.CaptureFixture[str]) -> Any:
     return lambda: "".join(capsys.readouterr())
 
 
-def test_all_is_well(nodes: Nodes, said: Any) -> None:
+def test_all_is_well(nodes: Nodes, output: Any) -> None:
     assert nodes.run("check") == 0
-    assert said() == "PENSTOCK OK\n"
+    assert output() == "PENSTOCK OK\n"
     assert nodes.run("status", "--json") == 0
-    document = json.loads(said())
+    document = json.loads(output())
     assert document["findings"] == []
     assert [row["leads"] for row in document["rows"]] == [1, 1, 0]
     for verb in ("status", "nodes", "topics", "partitions"):
         assert nodes.run(verb) == 0
-        assert said().startswith("TOPIC" if verb in ("topics", "partitions") else "NODE")
+        assert output().startswith("TOPIC" if verb in ("topics", "partitions") else "NODE")
 
 
-def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
+def test_a_node_is_down(nodes: Nodes, output: Any) -> None:
     nodes.alive[2] = False
     nodes.partitions = [partition(n, 0, [0, 1], since_seconds=192.0) for n in range(5)]
     assert nodes.run("check") == 1
     names = "orders/0, orders/1, orders/2 and 2 more"
-    assert said() == (
+    assert output() == (
         f"PENSTOCK WARNING - {names}: under-replicated, without node 2, since 3m12s. Start node 2:"
         " it catches up by itself; node 2 is down, since 3m12s."
         " Start its nsqd, or replace it (--cluster-replace) if it is gone for good\n"
     )
     assert nodes.run("nodes") == 0
-    assert "down" in said()
+    assert "down" in output()
     nodes.is_known = True
     assert nodes.run("check") == 1
-    assert "; node 2 at [::1]:4151 is down, since" in said()
+    assert "; node 2 at [::1]:4151 is down, since" in output()
     assert nodes.run("topics", "--json") == 0
-    assert json.loads(said())["rows"][0]["under_replicated"] == 5
+    assert json.loads(output())["rows"][0]["under_replicated"] == 5
 
 
-def test_a_node_that_is_drained_and_down_is_to_be_removed(nodes: Nodes, said: Any) -> None:
+def test_a_node_that_is_drained_and_down_is_to_be_removed(nodes: Nodes, output: Any) -> None:
     nodes.alive[2], nodes.states[2] = False, "draining"
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
     assert nodes.run("check") == 1
-    assert said().endswith("is down. Nothing is left on it: penstock cluster remove 2\n")
+    assert output().endswith("is down. Nothing is left on it: penstock cluster remove 2\n")
     nodes.partitions.append(partition(1, 0, [0, 1]))
     assert nodes.run("check") == 1
-    assert said().endswith("if it is gone for good\n")
+    assert output().endswith("if it is gone for good\n")
 
 
-def test_a_node_that_is_not_well(nodes: Nodes, said: Any) -> None:
+def test_a_node_that_is_not_well(nodes: Nodes, output: Any) -> None:
     nodes.health = "NOK - free disk is below 1 GiB"
     assert nodes.run("check") == 1
-    assert said().startswith("PENSTOCK WARNING - node 0: NOK - free disk is below 1 GiB")
+    assert output().startswith("PENSTOCK WARNING - node 0: NOK - free disk is below 1 GiB")
 
 
-def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, said: Any) -> None:
+def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, output: Any) -> None:
     assert main(["cluster", "nodes", "--nsqd-http-address=https://node0:4152"]) == 0
-    assert "not asked: node 1, node 2, whose addresses for HTTPS are not known" in said()
+    assert "not asked: node 1, node 2, whose addresses for HTTPS are not known" in output()
 
 
-def test_of_several_nodes_of_a_cluster_one_is_told(nodes: Nodes, said: Any) -> None:
+def test_of_several_nodes_of_a_cluster_one_is_told(nodes: Nodes, output: Any) -> None:
     """It passes on to the others what is about a topic; they would do it again."""
     three = [f"--nsqd-http-address=node{number}:4151" for number in range(3)]
     assert main(["topic", "pause", "orders", *three]) == 0
-    assert said() == "node0:4151: pause topic orders: done\n"
+    assert output() == "node0:4151: pause topic orders: done\n"
     assert nodes.posted == ["/topic/pause?topic=orders"]
     assert main(["topic", "pause", "own#ephemeral", *three]) == 0
     assert len(nodes.posted) == 1 + 3
 
 
-def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> None:
+def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, output: Any) -> None:
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
     assert nodes.run("check") == 1
-    assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in said()
+    assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in output()
 
 
-def test_partitions_without_publishes_come_first(nodes: Nodes, said: Any) -> None:
+def test_partitions_without_publishes_come_first(nodes: Nodes, output: Any) -> None:
     nodes.alive[1:] = [False, False]
     nodes.partitions = [
         partition(0, 0, [0, 2], since_seconds=1.0),
@@ -159,9 +159,9 @@ def test_partitions_without_publishes_come_first(nodes: Nodes, said: Any) -> Non
         partition(2, 0, [0, 1, 2]),
     ]
     assert nodes.run("check") == 2
-    assert said().startswith("PENSTOCK CRITICAL - orders/0, orders/2: no publishes")
+    assert output().startswith("PENSTOCK CRITICAL - orders/0, orders/2: no publishes")
     assert nodes.run("status", "--json") == 0
-    found = json.loads(said())["findings"]
+    found = json.loads(output())["findings"]
     assert [(one["level"], one["text"]) for one in found[:2]] == [
         ("CRITICAL", "orders/0, orders/2: no publishes, 1 of 2 needed in sync"),
         ("CRITICAL", "orders/1: offline, no leader; in sync is nodes 1, 2"),
@@ -169,29 +169,29 @@ def test_partitions_without_publishes_come_first(nodes: Nodes, said: Any) -> Non
     assert found[1]["since_seconds"] == 12.0
     assert found[1]["do"] == "Start nodes 1, 2: one of them leads then, and nothing is lost"
     assert nodes.run("partitions", "orders") == 0
-    assert said().startswith("orders/0")
+    assert output().startswith("orders/0")
 
 
-def test_a_leader_is_believed_before_others(nodes: Nodes, said: Any) -> None:
+def test_a_leader_is_believed_before_others(nodes: Nodes, output: Any) -> None:
     """All three answer here as node 0 does, so what leads there is known best."""
     followers = [{"node": 1, "end_offset": 4, "lag": 3}, {"node": 2, "end_offset": 7, "lag": 0}]
     nodes.partitions = [partition(0, 0, [0, 1, 2], followers=followers)]
     assert nodes.run("partitions", "--json") == 0
-    assert json.loads(said())["rows"][0]["lag"] == 3
+    assert json.loads(output())["rows"][0]["lag"] == 3
 
 
-def test_a_node_by_itself_says_how_to_make_a_cluster(nodes: Nodes, said: Any) -> None:
+def test_a_node_by_itself_says_how_to_make_a_cluster(nodes: Nodes, output: Any) -> None:
     nodes.failure = NodeFailed("node0:4151", "404 NO_CLUSTER", 404, "NO_CLUSTER")
     assert nodes.run("status") == 2
-    assert "nsqd --cluster=etcd://HOST:2379/NAME" in said()
+    assert "nsqd --cluster=etcd://HOST:2379/NAME" in output()
     assert nodes.run("check") == 3
-    assert said().startswith("PENSTOCK UNKNOWN")
+    assert output().startswith("PENSTOCK UNKNOWN")
 
 
-def test_nobody_answers(said: Any) -> None:
+def test_nobody_answers(output: Any) -> None:
     address = "--nsqd-http-address=127.0.0.1:1"
     assert main(["cluster", "check", address]) == 2
-    assert said().startswith("PENSTOCK CRITICAL - 127.0.0.1:1: no answer")
+    assert output().startswith("PENSTOCK CRITICAL - 127.0.0.1:1: no answer")
     assert main(["cluster", "nodes", address]) == 1
     assert main(["cluster", "check", "--fly"]) == 3
 
@@ -205,29 +205,29 @@ def test_nobody_answers(said: Any) -> None:
         ("remove", "removed"),
     ],
 )
-def test_desired_states_of_a_node(nodes: Nodes, said: Any, verb: str, state: str) -> None:
+def test_desired_states_of_a_node(nodes: Nodes, output: Any, verb: str, state: str) -> None:
     yes = ["--yes"] if verb == "remove" else []
     assert nodes.run(verb, "2", *yes) == 0
-    assert said() == f"node 2: {state}\n"
+    assert output() == f"node 2: {state}\n"
     assert nodes.posted == [f"/cluster/node?node=2&state={state}"]
     assert nodes.run(verb, "2", "--json", *yes) == 0
-    assert json.loads(said()) == {"node": 2, "state": state}
+    assert json.loads(output()) == {"node": 2, "state": state}
 
 
-def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, said: Any) -> None:
+def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, output: Any) -> None:
     assert nodes.run("remove", "2") == 1
-    assert "remove node 2 from the cluster: give --yes" in said()
+    assert "remove node 2 from the cluster: give --yes" in output()
     assert nodes.posted == []
 
 
-def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, said: Any) -> None:
+def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, output: Any) -> None:
     """A plan is shown first. What is left as it was is a failure."""
     assert nodes.run("restore") == 1
-    told = said()
-    assert "nodes 0 have said what they remember" in told
-    assert "1 partitions are put back: orders/0" in told
-    assert "jobs/1 is left as it is: its topic is deleted" in told
-    assert "restore the metadata of cluster test: give --yes" in told
+    answer = output()
+    assert "nodes 0 have said what they remember" in answer
+    assert "1 partitions are put back: orders/0" in answer
+    assert "jobs/1 is left as it is: its topic is deleted" in answer
+    assert "restore the metadata of cluster test: give --yes" in answer
     assert nodes.posted == ["/cluster/restore?lost="]
     assert nodes.run("restore", "--lost", "3", "--lost", "4", "--yes") == 1
     assert nodes.posted[1:] == [

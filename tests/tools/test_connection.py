@@ -113,7 +113,7 @@ def test_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [
         ("fly", "'fly' is not valid: is no option; there are auth_secret, "),
         ("snappy,perhaps", "'snappy,perhaps' is not valid: must be true or false"),
@@ -123,8 +123,8 @@ def test_tls() -> None:
         ("tls_root_ca_file,/nowhere", ""),
     ],
 )
-def test_invalid_options_are_named(given: str, said: str) -> None:
+def test_invalid_options_are_named(given: str, output: str) -> None:
     options = [given, "tls_v1"] if given.startswith("tls_root") else [given]
     with pytest.raises(ConfigError) as caught:
         consumer_changes(options)
-    assert said in str(caught.value)
+    assert output in str(caught.value)

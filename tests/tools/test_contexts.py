@@ -45,7 +45,7 @@ def test_selecting_and_removing() -> None:
 
 
 @each(
-    ("name", "context", "said"),
+    ("name", "context", "output"),
     [
         ("-x", FULL, "is no name of a context"),
         ("a b", FULL, "is no name of a context"),
@@ -61,8 +61,8 @@ def test_selecting_and_removing() -> None:
         ("x", Context(nsqd_http_address=("a\n:1",)), "without control characters"),
     ],
 )
-def test_refused_contexts(name: str, context: Context, said: str) -> None:
-    with pytest.raises(ContextTrouble, match=said):
+def test_refused_contexts(name: str, context: Context, output: str) -> None:
+    with pytest.raises(ContextTrouble, match=output):
         Contexts().put(name, context)
 
 

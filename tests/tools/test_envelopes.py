@@ -52,7 +52,7 @@ def stored(daemon: Daemon, topic: str, partition: int = 0) -> list[dict[str, Any
     return [json.loads(daemon.http("GET", f"{target}{offset}")[1]) for offset in range(end)]
 
 
-def said(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+def contents(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     return [(one["body"], one["headers"]) for one in messages]
 
 
@@ -66,7 +66,7 @@ def test_nsq_to_nsq_takes_them_along(daemons: list[Daemon], tmp_path: Path) -> N
     publish(daemon, "along", b"one", HEADERS, "&partition=2")
     publish(daemon, "along", b"two", MARKED, "&partition=1")
     finish("nsq_to_nsq", daemon, "along", to(other), "--keep-partition", cwd=tmp_path)
-    found = [said(stored(other, "along", number)) for number in range(3)]
+    found = [contents(stored(other, "along", number)) for number in range(3)]
     assert found == [[], [("two", MARKED)], [("one", HEADERS)]]
 
 
@@ -132,7 +132,7 @@ def test_a_blank_inside_a_header_stays() -> None:
 def test_to_nsq_gives_each_record_headers(daemon: Daemon, topic: str, tmp_path: Path) -> None:
     flags = [f"--topic={topic}", tcp(daemon), "--key=k", "--header=source=shöp"]
     assert to_nsq(tmp_path, b"one\ntwo\n", *flags) == (0, "")
-    assert said(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
+    assert contents(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,9 @@ def test_repair_lists_asks_and_gives_up(
     assert main(["log", "verify", str(directory)]) == 1
     capsys.readouterr()
     assert main(["log", "repair", str(directory)]) == 1  # nobody is here to ask
-    said = capsys.readouterr()
-    assert "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in said.out
-    assert said.err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
+    output = capsys.readouterr()
+    assert "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in output.out
+    assert output.err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
     assert main(["log", "repair", str(directory), "--json", "--yes"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["from_offset"], row["to_offset"]) for row in document["lost"]] == [(0, 2)]
@@ -152,7 +152,7 @@ def test_stages_are_listed_and_discarded(daemon: Daemon, run: Run) -> None:
         ["nightly", "0,", "1", "3"]
     ]
     assert run("stage", "abort", "nightly")[0] == 1  # nobody is there to ask
-    said = run("stage", "abort", "nightly", "--version=1", "--yes")[1]
-    assert "1 stages of nightly given up" in said
+    output = run("stage", "abort", "nightly", "--version=1", "--yes")[1]
+    assert "1 stages of nightly given up" in output
     (answer,) = as_json(run("stage", "abort", "nightly", "--yes", "--json"))["nodes"].values()
     assert answer == {"aborted": 2}

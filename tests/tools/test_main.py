@@ -49,8 +49,8 @@ def test_typer_and_rich_are_imported_when_they_are_wanted() -> None:
     code = "import sys; from penstock.tools.main import main; main({}); print([one for one in "
     code += "('typer', 'rich.console') if one in sys.modules])"
     for words, wanted in ((["--version"], "[]"), (["id", "x"], "['typer']")):
-        told = subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True)
-        assert told.stdout.decode().splitlines()[-1] == wanted
+        answer = subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True)
+        assert answer.stdout.decode().splitlines()[-1] == wanted
 
 
 def test_arguments_reach_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,8 +62,8 @@ def test_daemons_and_utilities_import_neither_typer_nor_rich() -> None:
     names = [f"penstock.{name}.main" for name in DAEMONS]
     names += [f"penstock.tools.{name}" for name in UTILITIES]
     code = f"import sys, {', '.join(names)}; print({{'typer', 'rich'}} & sys.modules.keys())"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert told.stdout == b"set()\n"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert answer.stdout == b"set()\n"
 
 
 # Arguments that each has here; others that do not go with them, and what it says of those.
@@ -127,6 +127,6 @@ def test_wrong_use_of_a_utility(utility: str, capsys: pytest.CaptureFixture[str]
     main_of = import_module(f"penstock.tools.{utility}").main
     assert main_of(["--help"]) == 0
     usual, wrong = WRONG[utility]
-    for arguments, said in [*wrong, ("--fly", "flag provided but not defined: -fly")]:
+    for arguments, output in [*wrong, ("--fly", "flag provided but not defined: -fly")]:
         assert main_of(shlex.split(f"{usual} {arguments}")) == 1
-        assert said in capsys.readouterr().err, arguments
+        assert output in capsys.readouterr().err, arguments

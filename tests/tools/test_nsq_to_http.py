@@ -37,8 +37,8 @@ BODIES = [b"message %d" % number for number in range(300)]
 def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> None:
     publish(daemon, "posted", BODIES)
     more = [f"--post={server.url}/in", "--header=X-Team: pay, ments", "--content-type=text/plain"]
-    said = finish("nsq_to_http", daemon, "posted", *more, cwd=tmp_path)
-    assert "finished 250" in said  # --status-every
+    output = finish("nsq_to_http", daemon, "posted", *more, cwd=tmp_path)
+    assert "finished 250" in output  # --status-every
     assert Counter(server.seen) == Counter(BODIES)
     assert server.headers[0]["X-Team"] == "pay, ments"
     assert server.headers[0]["Content-Type"] == "text/plain"
@@ -68,8 +68,8 @@ def test_a_refused_request_is_retried_and_no_password_is_logged(
         server.status = 200
         until(lambda: is_done(daemon, topic, "c"), "taken in the end")
         assert utility.end() == 0
-        for said in (f": got response {status}", "goes back", "finished 1"):
-            assert said in utility.err
+        for output in (f": got response {status}", "goes back", "finished 1"):
+            assert output in utility.err
         for unsaid in ("Traceback", "hidden"):
             assert unsaid not in utility.err
     assert server.headers[0]["Authorization"].startswith("Basic ")

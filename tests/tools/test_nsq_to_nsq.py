@@ -38,8 +38,8 @@ def test_another_topic_and_a_filter(daemons: list[Daemon], tmp_path: Path) -> No
     destination.make("chosen", "c")
     more = ["--destination-topic=chosen", "--require-json-field=kind"]
     more += ["--require-json-value=a", "--whitelist-json-field=kind", "--whitelist-json-field=n"]
-    said = finish("nsq_to_nsq", source, "raw", to(destination), *more, cwd=tmp_path)
-    assert "is not JSON: dropped" in said
+    output = finish("nsq_to_nsq", source, "raw", to(destination), *more, cwd=tmp_path)
+    assert "is not JSON: dropped" in output
     tail = ["--topic=chosen", "--channel=c", "--n=1"]
     with Utility("nsq_tail", *tail, tcp(destination), cwd=tmp_path) as printer:
         assert printer.wait() == 0

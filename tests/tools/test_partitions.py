@@ -195,9 +195,9 @@ CONCEDED = [
 
 
 def test_refused_concessions(run: Run) -> None:
-    for words, code, said in CONCEDED:
+    for words, code, output in CONCEDED:
         found, _, err = run("topic", "concede", *words.split())
-        assert (found, said in err) == (code, True), words
+        assert (found, output in err) == (code, True), words
 
 
 def test_the_report_names_the_offsets() -> None:

@@ -49,12 +49,12 @@ def test_a_context_says_where(urls: list[str], monkeypatch: pytest.MonkeyPatch) 
 def test_a_wrong_context_has_the_exit_code_of_the_pipeline(
     urls: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, said in (("two", "give --url: two:1, two:2"), ("gone", "there is no context 'gone'"),
-                       ("one", "cannot be used")):  # fmt: skip
+    for name, rule in (("two", "give --url: two:1, two:2"), ("gone", "there is no context 'gone'"),
+                         ("one", "cannot be used")):  # fmt: skip
         assert main(["pipeline", "run", *AUDIT, f"--context={name}"]) == 3  # 1: it found something
         err = capsys.readouterr().err
         assert err.startswith("penstock pipeline audit: ")
-        assert said in err
+        assert rule in err
     assert main(["pipeline", "run", *AUDIT, "--context"]) == 2
     assert urls == []
 

@@ -166,8 +166,8 @@ def found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def call(nodes: dict[str, Any], *words: str) -> list[tuple[str, str]]:
         states = {at: NodeState(at, NsqdAddress("", at, 0, 0, "")) for at in nodes}
-        for at, said in nodes.items():
-            setattr(states[at], "error" if isinstance(said, str) else "document", said)
+        for at, output in nodes.items():
+            setattr(states[at], "error" if isinstance(output, str) else "document", output)
         monkeypatch.setattr(check, "look", lambda *_: make(0, states, (), (), Snapshot()))
         main(["check", *words, "--json"])
         findings = json.loads(capsys.readouterr().out)["findings"]
@@ -215,7 +215,7 @@ def test_an_unknown_flag(verb: str) -> None:
 
 
 @each(
-    ("line", "code", "said"),
+    ("line", "code", "output"),
     [
         (f"stats {NOBODY}", 1, "no answer"),
         (f"channel report {NOBODY}", 1, "no answer"),
@@ -264,10 +264,10 @@ def test_an_unknown_flag(verb: str) -> None:
     ],
 )
 def test_wrong_use_is_said(
-    line: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    line: str, code: int, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shlex.split(line)) == code
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:

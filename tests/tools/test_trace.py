@@ -28,7 +28,7 @@ def consume(nsqd: Running, client: V2, count: int) -> list[str]:
     return [id.decode() for id in ids]
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     code = main(["trace", *arguments, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
@@ -41,12 +41,12 @@ def test_the_life_of_one_message(nsqd: Running, capsys: pytest.CaptureFixture[st
         first, _ = consume(nsqd, client, 2)
 
         def rows() -> Any:
-            return told(capsys, first, address(nsqd))[1]
+            return answer(capsys, first, address(nsqd))[1]
 
         eventually(lambda: len(rows()) == 3)
         assert [row["kind"] for row in rows()] == ["published", "sent", "finished"]
         assert {row["message_id"] for row in rows()} == {first}
-        assert told(capsys, first, address(nsqd), "--topic", "other") == (1, [])
+        assert answer(capsys, first, address(nsqd), "--topic", "other") == (1, [])
         assert main(["trace", first, address(nsqd)]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == f"message {first}"
@@ -64,13 +64,13 @@ def test_all_messages_with_a_trace_id(
         ids = consume(nsqd, client, 3)
 
         def rows() -> Any:
-            return told(capsys, "--trace-id=42", address(nsqd))[1]
+            return answer(capsys, "--trace-id=42", address(nsqd))[1]
 
         eventually(lambda: len(rows()) == 6)
         assert {row["message_id"] for row in rows()} == {ids[0], ids[2]}
         warm = rows()
     nsqd.stop()
-    code, cold = told(capsys, "--trace-id=42", f"--data-path={tmp_path / 'data'}")
+    code, cold = answer(capsys, "--trace-id=42", f"--data-path={tmp_path / 'data'}")
     assert code == 0
     assert cold == [{key: value for key, value in row.items() if key != "node"} for row in warm]
     assert main(["trace", "--trace-id=42", f"--data-path={tmp_path / 'data'}"]) == 0
@@ -90,7 +90,7 @@ def test_all_messages_of_a_w3c_trace(
     w3c, number = f"--trace-id={trace_id}", int(trace_id[16:], 16)
 
     def rows(asked: str) -> Any:
-        return told(capsys, asked, address(nsqd))[1]
+        return answer(capsys, asked, address(nsqd))[1]
 
     for asked in (w3c, f"--trace-id={number}", "--trace-id=42"):
         eventually(lambda: len(rows(asked)) == 1)  # noqa: B023

@@ -16,13 +16,13 @@ OFFER = Offer(version="1")
 FRESH = Settings("c", "h", "", 0, 1, 0, 0, 1)
 
 
-def settings(**said: Any) -> Settings:
-    return negotiate(decode_request(json.dumps(said).encode()), FRESH, OFFER)
+def settings(**text: Any) -> Settings:
+    return negotiate(decode_request(json.dumps(text).encode()), FRESH, OFFER)
 
 
-def refused(**said: Any) -> bytes:
+def refused(**text: Any) -> bytes:
     with pytest.raises(WireFault) as caught:
-        settings(**said)
+        settings(**text)
     assert caught.value.fault.fatal
     return caught.value.data
 
@@ -42,7 +42,7 @@ RULE = {"filter_ext_key": "color", "filter_data": "red"}
 
 
 @each(
-    ("said", "wanted"),
+    ("text", "wanted"),
     [
         ({}, None),
         ({"type": 0, "filter_data": "x"}, None),
@@ -56,12 +56,12 @@ RULE = {"filter_ext_key": "color", "filter_data": "red"}
          ExtFilter(FilterType.MULTI, (("color", "red"),), every=True)),
     ],
 )  # fmt: skip
-def test_filters(said: dict[str, Any], wanted: ExtFilter | None) -> None:
-    assert settings(ext_filter=said).ext_filter == wanted
+def test_filters(text: dict[str, Any], wanted: ExtFilter | None) -> None:
+    assert settings(ext_filter=text).ext_filter == wanted
 
 
 @each(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         ({"type": 5}, b"type 5 is none of 1, 2, 3, 4"),
         ({"type": -1}, b"type -1 is none of 1, 2, 3, 4"),
@@ -77,12 +77,12 @@ def test_filters(said: dict[str, Any], wanted: ExtFilter | None) -> None:
          b"filter_data_list has 33 entries, at most 32"),
     ],
 )  # fmt: skip
-def test_filters_that_say_nothing(said: dict[str, Any], reason: bytes) -> None:
-    assert refused(ext_filter=said) == b"E_INVALID IDENTIFY ext_filter: " + reason
+def test_filters_that_say_nothing(text: dict[str, Any], reason: bytes) -> None:
+    assert refused(ext_filter=text) == b"E_INVALID IDENTIFY ext_filter: " + reason
 
 
 @each(
-    "said",
+    "text",
     [
         1,
         "x",
@@ -96,5 +96,5 @@ def test_filters_that_say_nothing(said: dict[str, Any], reason: bytes) -> None:
         {"type": 4, "filter_ext_key": "any", "filter_data_list": [["x"]]},
     ],
 )
-def test_wrong_types_make_the_body_unreadable(said: Any) -> None:
-    assert refused(ext_filter=said) == Fault.IDENTIFY_JSON.data()
+def test_wrong_types_make_the_body_unreadable(text: Any) -> None:
+    assert refused(ext_filter=text) == Fault.IDENTIFY_JSON.data()

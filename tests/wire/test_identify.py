@@ -167,8 +167,8 @@ def test_a_text_that_is_too_long_is_refused(name: str) -> None:
     assert getattr(decode_request(json.dumps({name: "x" * length}).encode()), name) == "x" * length
     with pytest.raises(WireFault) as caught:
         decode_request(json.dumps({name: "x" * (length + 1)}).encode())
-    said = b"E_BAD_BODY IDENTIFY length of %b (%d) is invalid" % (name.encode(), length + 1)
-    assert caught.value.data == said
+    message = b"E_BAD_BODY IDENTIFY length of %b (%d) is invalid" % (name.encode(), length + 1)
+    assert caught.value.data == message
 
 
 def test_compression_only_where_it_is_offered_and_negotiated() -> None:

@@ -57,8 +57,8 @@ def test_a_corrupt_record_before_intact_ones_is_reported(start: Start) -> None:
     found = verify(OsDisk(), find(OsDisk(), str(world.path))).findings
     assert [(finding.path, finding.position) for finding in found] == [(str(path), third)]
     world = world.restart()
-    said = f"{path}: the record at byte {third} is corrupt"
-    assert world.broker.health.startswith(f"OK - warning: topic news: {said}")
+    message = f"{path}: the record at byte {third} is corrupt"
+    assert world.broker.health.startswith(f"OK - warning: topic news: {message}")
     consumer = world.consumer("news", "a")
     again = consumer.take()
     assert bodies(again)[-1:] == [b"3"]  # what was said behind it is lost
@@ -189,9 +189,9 @@ def test_an_elected_replica_reports_inherited_state_once_it_is_written(
     leader.cursors.begin_generation()
     assert not leader.cursors.is_behind
     (record,) = leader.sent
-    said = decode_record(record, 0)
-    assert said is not None
-    assert (said.handed_end, said.groups) == (12, groups)
+    message = decode_record(record, 0)
+    assert message is not None
+    assert (message.handed_end, message.groups) == (12, groups)
     if serves_at_once:
         leader.cursors.discard()
     else:

@@ -120,23 +120,26 @@ class Story:
             delay_ns = self.dice.choice([0, 0, 3 * SECOND, 30 * SECOND, 300 * SECOND])
             due_ns = self.now_ns + delay_ns if delay_ns else 0
             count = self.dice.randrange(1, 4)
-            said = [b"%d" % (self.number + n) for n in range(count)]
+            given = [b"%d" % (self.number + n) for n in range(count)]
             self.number += count
             if due_ns and self.dice.random() < 0.3:
-                self.copy(said, due_ns)
+                self.copy(given, due_ns)
             else:
-                assert self.world.publish("news", *said, due_ns=due_ns).stored
-            self.due.update(dict.fromkeys(said, due_ns))
+                assert self.world.publish("news", *given, due_ns=due_ns).stored
+            self.due.update(dict.fromkeys(given, due_ns))
 
-    def copy(self, said: list[bytes], due_ns: int) -> None:
+    def copy(self, given: list[bytes], due_ns: int) -> None:
         """With ids of their own, which may be those of others."""
         group = self.world.broker.find_topic("news").leader().group
-        ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in said]
+        ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in given]
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
-        letters = [DeadLetterContent(body, one) for body, one in zip(said, sections, strict=True)]
+        letters = [DeadLetterContent(body, one) for body, one in zip(given, sections, strict=True)]
         outcome = Outcome()
         publish_located(
-            group, letters, 0, lambda told: outcome(None if isinstance(told, Stored) else told)
+            group,
+            letters,
+            0,
+            lambda answers: outcome(None if isinstance(answers, Stored) else answers),
         )
         self.world.turns()
         assert outcome.stored

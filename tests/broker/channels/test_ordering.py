@@ -45,8 +45,8 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     assert heard(consumer) == []
     assert (channel.held, channel.dead_letter_count) == (1, 0)
     place = f"id {poison.id.decode()} at offset 0 of partition 0"
-    said = f"topic t: messages have used their attempts and are held: 1 in channel ch ({place})"
-    assert world.broker.health == f"OK - warning: {said}"
+    text = f"topic t: messages have used their attempts and are held: 1 in channel ch ({place})"
+    assert world.broker.health == f"OK - warning: {text}"
     world = world.killed()
     channel = world.channel("t", "ch")
     consumer = world.consumer("t", "ch")

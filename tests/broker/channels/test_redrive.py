@@ -20,14 +20,14 @@ from .test_dead_letters import DEAD, SECOND, give_up_after, letters, requeue_all
 
 class Redriven:
     def __init__(self, world: World, channel: Channel) -> None:
-        self.told: list[tuple[int, PenstockError | None]] = []
-        world.broker.dead_letters.redrive(channel, 0, lambda *told: self.told.append(told))
+        self.answers: list[tuple[int, PenstockError | None]] = []
+        world.broker.dead_letters.redrive(channel, 0, lambda *answers: self.answers.append(answers))
         for _ in range(5):
             world.turn()
 
 
 def redriven(world: World, channel: Channel) -> int:
-    ((number, error),) = Redriven(world, channel).told
+    ((number, error),) = Redriven(world, channel).answers
     assert error is None
     return number
 
@@ -64,12 +64,12 @@ def test_a_redrive_is_as_safe_as_a_publish(world: World) -> None:
     consumer = dead_letters(world, b"x")
     world.threads.held = True
     redrive = Redriven(world, consumer.channel)
-    assert (redrive.told, consumer.take()) == ([], [])
+    assert (redrive.answers, consumer.take()) == ([], [])
     with pytest.raises(Refused, match="under way"):
         Redriven(world, consumer.channel)
     world.threads.run()
     world.turns()
-    assert redrive.told == [(1, None)]
+    assert redrive.answers == [(1, None)]
     assert bodies(consumer.take()) == [b"x"]
 
 
@@ -96,7 +96,7 @@ def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
     redrive = Redriven(world, consumer.channel)
     world.broker.find_topic(DEAD).delete_channel(REDRIVE_CHANNEL)
     world.release()
-    ((count, error),) = redrive.told
+    ((count, error),) = redrive.answers
     assert (count, str(error)) == (1, "the channel was deleted")
     assert bodies(consumer.take()) == [b"x"]
 
@@ -104,7 +104,7 @@ def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
 def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(world: World) -> None:
     consumer = dead_letters(world, b"x")
     world.threads.error = OSError(errno.EIO, "the disk is gone")
-    ((count, error),) = Redriven(world, consumer.channel).told
+    ((count, error),) = Redriven(world, consumer.channel).answers
     assert count == 0
     assert "the disk is gone" in str(error)
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
@@ -125,15 +125,15 @@ def test_a_long_search_goes_on_in_the_next_second(
     world.turns()
     assert len(letters(world, "dead")) == 27
     monkeypatch.setattr(limits, "REDRIVE_LOOKED_AT", 10)
-    told: list[tuple[int, PenstockError | None]] = []
+    answers: list[tuple[int, PenstockError | None]] = []
     wanted = letters(world, "dead")[-1].id
-    world.broker.dead_letters.redrive(other, 0, lambda *args: told.append(args), wanted)
+    world.broker.dead_letters.redrive(other, 0, lambda *args: answers.append(args), wanted)
     consumer.leave()
     for looked_at in (10, 20):
-        assert told == [], looked_at
+        assert answers == [], looked_at
         world.pass_ns(SECOND)
     world.pass_ns(SECOND)
-    assert told == [(1, None)]
+    assert answers == [(1, None)]
     assert bodies(two.take()) == [b"last"]
 
 

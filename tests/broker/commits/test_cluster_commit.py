@@ -14,7 +14,7 @@ from penstock.errors import CommitUnfinished, Refused
 from penstock.kernel import decode_bodies, decode_header
 from penstock.replication.side_frames import Ending
 
-from ..staging import REPEATED, Told, block, commit, done, put, settle
+from ..staging import REPEATED, Answers, block, commit, done, put, settle
 from ..world import World
 
 
@@ -59,22 +59,22 @@ def world(start: Callable[..., World], leaders: Leaders) -> Any:
 
 
 def test_batches_are_numbered_in_the_order_of_the_stages(world: World, leaders: Leaders) -> None:
-    assert commit(world, "app", 7, ("t", "x"), ("t", "y")).told == done(7)
+    assert commit(world, "app", 7, ("t", "x"), ("t", "y")).answers == done(7)
     assert leaders.numbers == [(0, 2), (2, 2), (4, 1), (5, 2)]
     header = decode_header(leaders.batches[0], 0)
     assert (header.producer_id, header.producer_epoch) == producer_of("app", 7)
     assert decode_bodies(leaders.batches[3], 0) == [b"five", b"six"]
     assert world.broker.commits.stages.count == 0
-    assert commit(world, "app", 7, ("t", "x"), ("t", "y")).told == REPEATED
+    assert commit(world, "app", 7, ("t", "x"), ("t", "y")).answers == REPEATED
 
 
 def test_a_stage_with_an_unknown_outcome_is_sent_again(world: World, leaders: Leaders) -> None:
     leaders.endings = [Ending.STORED, Ending.UNKNOWN, Ending.NOT_LED]
-    told = Told()
-    world.broker.commits.commit("app", 1, [Ref("t", "x")], told)
-    while not told.told:
+    answers = Answers()
+    world.broker.commits.commit("app", 1, [Ref("t", "x")], answers)
+    while not answers.answers:
         world.pass_ns(limits.SECOND)
-    assert told.told == done(5)
+    assert answers.answers == done(5)
     assert leaders.numbers == [(0, 2), (2, 2), (4, 1), (2, 2), (4, 1)]
 
 
@@ -83,26 +83,26 @@ def test_a_refusal_keeps_the_stages(world: World, leaders: Leaders) -> None:
     error = commit(world, "app", 1, ("t", "x")).error
     assert isinstance(error, Refused)
     assert "t/0: so it is" in str(error)
-    assert commit(world, "app", 1, ("t", "x")).told == done(5)
+    assert commit(world, "app", 1, ("t", "x")).answers == done(5)
 
 
 def test_a_partition_without_a_leader_is_waited_for(world: World, leaders: Leaders) -> None:
     leaders.led = False
-    told = Told()
-    world.broker.commits.commit("app", 1, [Ref("t", "x")], told)
+    answers = Answers()
+    world.broker.commits.commit("app", 1, [Ref("t", "x")], answers)
     world.pass_seconds(limits.COMMIT_LEADER_NS // limits.SECOND + 2)
-    assert isinstance(told.error, CommitUnfinished)
+    assert isinstance(answers.error, CommitUnfinished)
     leaders.led = True
-    assert commit(world, "app", 1, ("t", "x")).told == done(5)
+    assert commit(world, "app", 1, ("t", "x")).answers == done(5)
 
 
 def test_a_stop_waits_for_no_leader(world: World, leaders: Leaders) -> None:
     leaders.led = False
-    told = Told()
-    world.broker.commits.commit("app", 1, [Ref("t", "x")], told)
+    answers = Answers()
+    world.broker.commits.commit("app", 1, [Ref("t", "x")], answers)
     world.pass_ns(limits.SECOND)
     world.broker.commits.close()
-    assert isinstance(told.error, CommitUnfinished)
+    assert isinstance(answers.error, CommitUnfinished)
 
 
 def test_topics_of_the_node_alone_are_committed_apart(world: World) -> None:

@@ -23,7 +23,7 @@ PARTITIONS: tuple[Target, ...] = (("a", 2), ("a", 0), ("a", 1), ("a", 3))
 VERSIONS = 3
 
 
-def said(targets: tuple[Target, ...], target: Target, version: int) -> list[bytes]:
+def bodies_of(targets: tuple[Target, ...], target: Target, version: int) -> list[bytes]:
     """The first one has most."""
     count = 5 if target == targets[0] else 1
     topic, partition = target
@@ -67,7 +67,7 @@ class Writer:
                 continue
             found = [one for one in stored(world, *target) if one.startswith(topic.encode())]
             versions = range(0 if last is None else last + 1)
-            assert found == [one for v in versions for one in said(self.targets, target, v)]
+            assert found == [one for v in versions for one in bodies_of(self.targets, target, v)]
 
     def run(self) -> None:
         world = self.open()
@@ -77,17 +77,17 @@ class Writer:
             for target in self.targets:
                 topic, partition = target
                 world.broker.topic(topic, sum(one == topic for one, _ in self.targets))
-                halves = said(self.targets, target, version)
+                halves = bodies_of(self.targets, target, version)
                 for number, half in enumerate((halves[:3], halves[3:])):
                     if half:
                         name = f"{version}-{number}"
                         one = block(name, *half, partition=partition)
-                        assert put(world, topic, one).told == [None]
+                        assert put(world, topic, one).answers == [None]
                         named.append((topic, name, partition))
                 world.publish(topic, b"plain-%d" % self.plain)  # not yet synced in `os`
                 self.plain += 1
-            total = sum(len(said(self.targets, target, version)) for target in self.targets)
-            assert commit(world, "app", version, *named).told in (done(total), REPEATED)
+            total = sum(len(bodies_of(self.targets, target, version)) for target in self.targets)
+            assert commit(world, "app", version, *named).answers in (done(total), REPEATED)
             self.committed = self.version = version + 1
             self.check_whole(world)
             world.publish("a", b"plain-%d" % self.plain)

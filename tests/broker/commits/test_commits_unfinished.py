@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 def unfinished(world: World) -> None:
     """It is neither lost nor seen, and the topics take nothing."""
-    told = commit(world, "app", 0, ("a", "x"), ("b", "x"))
-    assert isinstance(told.error, CommitUnfinished), told.told
+    answers = commit(world, "app", 0, ("a", "x"), ("b", "x"))
+    assert isinstance(answers.error, CommitUnfinished), answers.answers
     assert world.broker.health.startswith("NOK - commit 0 of app waits")
     assert world.broker.commits.last("app") is None
     assert stored(world, "a") == stored(world, "b") == []
@@ -33,7 +33,7 @@ def unfinished(world: World) -> None:
 
 def finished(world: World) -> None:
     assert world.broker.health == "OK"
-    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == REPEATED
+    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).answers == REPEATED
     for topic in ("a", "b"):
         assert world.publish(topic, b"plain").stored
         assert stored(world, topic) == [b"1", b"2", b"3", b"plain"]
@@ -60,7 +60,7 @@ def test_an_unfinished_commit_is_retried(disk: SimDisk, fault: Fault, how: str) 
                              times=fault.times, written=fault.written))  # fmt: skip
     unfinished(world)
     if "commits" not in fault.path_part:
-        assert commit(world, "free", 0).told == done(0)  # others go on
+        assert commit(world, "free", 0).answers == done(0)  # others go on
     pass_ns(world)
     assert world.broker.commits.unfinished_count == 1
     disk.faults.clear()
@@ -170,7 +170,7 @@ def test_keys_are_not_rehashed_while_stages_exist(world: World) -> None:
     with pytest.raises(GrowthRefused, match="commit or abort the stages of topic t first"):
         world.broker.grow_topic(topic, 4, rehash=True)
     assert (len(topic.leaders), topic.hash_partitions) == (2, 2)
-    assert commit(world, "app", 0, ("t", "x", 1)).told == done(1)
+    assert commit(world, "app", 0, ("t", "x", 1)).answers == done(1)
     consumer = world.consumer("t", "c")
     consumer.finish(*consumer.take())
     world.broker.grow_topic(topic, 4, rehash=True)
@@ -181,7 +181,7 @@ def test_a_record_of_missing_stages_stops_the_start(disk: SimDisk) -> None:
     world = on(disk)
     world.broker.topic("t", 4)
     for partition in range(4):
-        assert put(world, "t", block("x", b"1", partition=partition)).told == [None]
+        assert put(world, "t", block("x", b"1", partition=partition)).answers == [None]
     disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
     refs = [Ref("t", "x", partition) for partition in range(4)]
     assert isinstance(commit(world, "app", 1, *refs).error, CommitUnfinished)

@@ -42,7 +42,7 @@ def test_a_failing_write_of_a_decision_is_shown_until_one_succeeds(
     pass_ns(world)  # though nobody commits
     assert world.broker.health == "OK"
     assert not [name for name in disk.listdir("/data/commits") if name.startswith("probed")]
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert commit(world, "app", 0, ("t", "x")).answers == done(1)
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
@@ -51,7 +51,7 @@ def test_a_commit_that_cannot_be_noted_as_done_is_noted_later(disk: SimDisk, cal
     put(world, "t", block("x", b"1"))
     disk.mkdir("/data/commits")
     fault = break_records(disk, call, skip=1)  # the decision is written
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert commit(world, "app", 0, ("t", "x")).answers == done(1)
     for _ in range(3):
         assert NAMED in world.broker.health
         pass_ns(world)
@@ -61,7 +61,7 @@ def test_a_commit_that_cannot_be_noted_as_done_is_noted_later(disk: SimDisk, cal
     assert read_commit_file(disk, RECORD).state == "done"
     world.close()
     world = on(disk)
-    assert commit(world, "app", 0, ("t", "x")).told == REPEATED
+    assert commit(world, "app", 0, ("t", "x")).answers == REPEATED
     assert stored(world, "t") == [b"1"]
 
 

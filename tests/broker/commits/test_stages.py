@@ -10,7 +10,7 @@ from penstock.broker.commits.apps import Ref, StageOwner
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
-from ..staging import Told, block, commit, done, on, pass_ns, put, settle, stored
+from ..staging import Answers, block, commit, done, on, pass_ns, put, settle, stored
 from ..world import Start, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -23,16 +23,16 @@ def files(world: World) -> list[str]:
 
 def test_the_same_name_while_it_is_written(world: World) -> None:
     world.threads.held = True
-    topic, told = world.broker.topic("t"), [Told(), Told(), Told()]
+    topic, answers = world.broker.topic("t"), [Answers(), Answers(), Answers()]
     stages = world.broker.commits.stages
-    stages.put(topic, block("x", b"a"), told[0])
-    stages.put(topic, block("x", b"a"), told[1])
-    stages.put(topic, block("x", b"b"), told[2])
+    stages.put(topic, block("x", b"a"), answers[0])
+    stages.put(topic, block("x", b"a"), answers[1])
+    stages.put(topic, block("x", b"b"), answers[2])
     world.threads.held = False
     world.threads.run()
     settle(world)
-    assert [one.told for one in told[:2]] == [[None], [None]]
-    assert isinstance(told[2].error, StageExists)
+    assert [one.answers for one in answers[:2]] == [[None], [None]]
+    assert isinstance(answers[2].error, StageExists)
 
 
 def test_a_start_removes_corrupt_stages(disk: SimDisk) -> None:
@@ -48,7 +48,7 @@ def test_a_start_removes_corrupt_stages(disk: SimDisk) -> None:
     world = on(disk)
     settle(world)
     assert files(world) == ["0000000000000003.stage", "notes"]
-    assert put(world, "t", block("x", b"b")).told == [None]
+    assert put(world, "t", block("x", b"b")).answers == [None]
     assert world.broker.commits.stages.count == 2
 
 
@@ -62,11 +62,11 @@ def test_an_unreadable_stage_is_kept_at_the_start(disk: SimDisk, sent_again: boo
     assert "a stage cannot be read" in world.broker.health
     assert world.broker.commits.stages.count == 0
     if sent_again:
-        assert put(world, "t", block("x", b"b")).told == [None]
+        assert put(world, "t", block("x", b"b")).answers == [None]
     disk.faults.remove(fault)
     pass_ns(world)
     assert (world.broker.health, len(files(world))) == ("OK", 1)
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert commit(world, "app", 0, ("t", "x")).answers == done(1)
     assert stored(world, "t") == [b"b" if sent_again else b"a"]
 
 
@@ -108,7 +108,7 @@ def test_a_stage_that_cannot_be_compared_is_not_confirmed(disk: SimDisk, call: s
     disk.faults.remove(fault)
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
-    assert put(world, "t", block("x", b"a")).told == [None]
+    assert put(world, "t", block("x", b"a")).answers == [None]
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -134,14 +134,14 @@ def test_files_that_cannot_be_removed_are_reported(disk: SimDisk) -> None:
     world = on(disk)
     put(world, "t", block("x", b"a"))
     fault = disk.inject(Fault("unlink", errno.EIO, "stages", times=0))
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
+    assert commit(world, "app", 0, ("t", "x")).answers == done(1)
     assert stored(world, "t") == [b"a"]
     put(world, "t", block("y", b"b"))
     for _ in range(3):
         world.pass_ns(limits.SECOND)
         assert "stages cannot be removed" in world.broker.health
     disk.faults.remove(fault)
-    assert commit(world, "app", 1, ("t", "y")).told == done(1)
+    assert commit(world, "app", 1, ("t", "y")).answers == done(1)
     assert "stages cannot be removed" in world.broker.health  # another one was
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
@@ -161,13 +161,13 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
         assert "a stage of" in world.broker.health
         world.pass_ns(limits.SECOND)
     disk.faults.remove(fault)
-    assert put(world, "t", block("y", b"a")).told == [None]
+    assert put(world, "t", block("y", b"a")).answers == [None]
     assert "a stage of" in world.broker.health  # a shorter one
     world.pass_ns(limits.SECOND)  # though nobody stages
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert len(files(world)) == 2  # the probe is gone, and what the failed write left
-    assert put(world, "t", block("x", b"a" * 5000)).told == [None]
+    assert put(world, "t", block("x", b"a" * 5000)).answers == [None]
     world.close()
     world = on(disk)
     assert world.broker.commits.stages.count == 3
@@ -179,7 +179,7 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
 def staged(world: World, name: str, app: str, version: int = 0, attempt: str = "a") -> Any:
     """The error, or None."""
     one = block(name, name.encode())._replace(owner=StageOwner(app, version, attempt))
-    return put(world, "t", one).told[0]
+    return put(world, "t", one).answers[0]
 
 
 def names(world: World) -> list[str]:
@@ -197,7 +197,7 @@ def test_a_newer_attempt_replaces_an_older_one(world: World) -> None:
     with pytest.raises(StageSuperseded, match="version 7 of job"):
         staged(world, "late", "job", 7, "first")
     staged(world, "w", "job", 7, "second")
-    assert commit(world, "job", 7, ("t", "z"), ("t", "w")).told == done(2)
+    assert commit(world, "job", 7, ("t", "z"), ("t", "w")).answers == done(2)
     assert stored(world, "t") == [b"z", b"w"]
 
 
@@ -224,7 +224,7 @@ def test_an_app_has_a_bound_of_its_own(start: Start, monkeypatch: pytest.MonkeyP
     with pytest.raises(Refused, match=r"app job has 2 stages already.*penstock stage abort"):
         staged(world, "z", "job")
     assert staged(world, "z", "other") is None
-    assert put(world, "t", block("a", b"a")).told == [None]
+    assert put(world, "t", block("a", b"a")).answers == [None]
     with pytest.raises(Refused, match="name an app"):
         put(world, "t", block("b", b"b"))
     # A new attempt is not held up by what the older one has left.

@@ -95,7 +95,9 @@ class History:
         for bodies, outcome in self.pending:
             if outcome.stored:
                 self.promised.update(bodies)
-        self.pending = [(bodies, outcome) for bodies, outcome in self.pending if not outcome.told]
+        self.pending = [
+            (bodies, outcome) for bodies, outcome in self.pending if not outcome.answers
+        ]
 
     def answer(self, kind: str, value: int) -> None:
         consumer = self.consumers[value % len(self.consumers)]

@@ -107,7 +107,7 @@ def test_a_stop_stores_and_answers_gathered_publishes(world: World) -> None:
         world.turns()
     late = world.publish("t", b"late")
     assert world.broker.gathering.due_ns != NEVER_NS
-    assert not late.told
+    assert not late.answers
     world.close()
     assert late.stored
 

@@ -159,11 +159,11 @@ def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start)
     gathers = world.publish("t", b"gathers")
     world.pass_ns(limits.SECOND)
     world.pass_ns(limits.PUBLISH_WAIT_NS)
-    assert [type(one) for one in first.told] == [PublishUnknown]
-    assert [type(one) for one in gathers.told] == [WriteRefused]
-    assert "a write was not committed for 30 s" in str(gathers.told[0])
+    assert [type(one) for one in first.answers] == [PublishUnknown]
+    assert [type(one) for one in gathers.answers] == [WriteRefused]
+    assert "a write was not committed for 30 s" in str(gathers.answers[0])
     world.release()
-    assert (len(first.told), len(gathers.told)) == (1, 1)
+    assert (len(first.answers), len(gathers.answers)) == (1, 1)
     assert batches(world) == [(0, 0, [b"in flight"])]  # it is stored nevertheless
 
 

@@ -107,15 +107,15 @@ def test_no_stop_takes_back_synced_records(steps: list[str], seed: int) -> None:
     bad_syncs: list[Fault] = []
     for step in steps:
         if step in ("kill", "crash"):
-            said = cursor.at
+            text = cursor.at
             sync_failed = any(fault.failed for fault in bad_syncs)
             if step == "kill" and sync_failed:
                 synced, lied_about = 0, cursor.journal.files.generation
             disk.kill() if step == "kill" else disk.crash(rng)
             found = cursor.open()
-            assert synced <= found <= said
+            assert synced <= found <= text
             if step == "kill" and not (write_failed or sync_failed):
-                assert found == said
+                assert found == text
             if step == "crash":
                 assert sync_failed or lied_about or not cursor.journal.files.corrupt
                 synced, lied_about = found, 0

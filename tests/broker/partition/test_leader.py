@@ -15,7 +15,7 @@ def test_nothing_is_ok_before_it_is_synced(world: World) -> None:
     world.threads.held = True
     outcome = world.publish("news", b"1")
     topic = world.broker.find_topic("news")
-    assert (outcome.told, topic.depth) == ([], 0)
+    assert (outcome.answers, topic.depth) == ([], 0)
     world.threads.run()
     world.turn()
     assert (outcome.stored, topic.depth) == (True, 1)
@@ -48,7 +48,7 @@ def test_a_write_that_fails_fails_its_batch_and_nothing_else(simulate: Start) ->
     world.fail("write", ".log")
     conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
     outcome = world.publish("news", b"2")
-    (error,) = outcome.told
+    (error,) = outcome.answers
     assert isinstance(error, WriteRefused)
     assert [event[1] for event in world.events if event[0] == Event.PUB_FAILED] == [conn]
     assert world.broker.health.startswith("NOK - topic news: the write failed")
@@ -81,7 +81,9 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
 
     topic = world.broker.find_topic("news")
     if durability == "disk":
-        assert [type(error) for error in syncing.told + gathering.told] == [PartitionStopped] * 2
+        assert [type(error) for error in syncing.answers + gathering.answers] == [
+            PartitionStopped
+        ] * 2
     else:
         assert syncing.stored  # it had been promised no more than the write
         assert gathering.stored

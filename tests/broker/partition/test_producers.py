@@ -38,21 +38,21 @@ from ..world import Start, World, bodies
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-class Told:
+class Answers:
     def __init__(self) -> None:
-        self.told: list[tuple[PenstockError | None, bool]] = []
+        self.answers: list[tuple[PenstockError | None, bool]] = []
 
     def __call__(self, error: PenstockError | None, where: Stored | None) -> None:
-        self.told.append((error, where is None))
+        self.answers.append((error, where is None))
         self.where = where
 
 
-def send(world: World, sequence: int, *said: bytes, epoch: int = 0, producer: int = 7) -> Told:
-    told = Told()
+def send(world: World, sequence: int, *text: bytes, epoch: int = 0, producer: int = 7) -> Answers:
+    answers = Answers()
     stamp = Stamp(producer, epoch, sequence)
-    world.broker.topic("t").publish_stamped(stamp, list(said), 0, told)
+    world.broker.topic("t").publish_stamped(stamp, list(text), 0, answers)
     world.turns()
-    return told
+    return answers
 
 
 STORED, REPEATED = [(None, False)], [(None, True)]
@@ -71,10 +71,10 @@ def stored(world: World) -> list[bytes]:
 def test_a_repeat_stores_nothing(start: Start, durability: str) -> None:
     world = start(durability=durability)
     consumer = world.consumer("t", "c")
-    assert send(world, 0, b"a", b"b").told == STORED
-    assert send(world, 0, b"a", b"b").told == REPEATED
-    assert send(world, 2, b"c").told == STORED
-    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert send(world, 0, b"a", b"b").answers == STORED
+    assert send(world, 0, b"a", b"b").answers == REPEATED
+    assert send(world, 2, b"c").answers == STORED
+    assert send(world, 0, b"a", b"b").answers == REPEATED
     assert bodies(consumer.take()) == [b"a", b"b", b"c"]
 
 
@@ -90,7 +90,7 @@ def test_gaps_overlaps_and_old_epochs(world: World) -> None:
     with pytest.raises(SequenceGap) as gap:
         send(world, 2, b"x", epoch=1)
     assert gap.value.expected == 0
-    assert send(world, 0, b"c", epoch=1).told == STORED
+    assert send(world, 0, b"c", epoch=1).answers == STORED
     with pytest.raises(ProducerFenced) as fenced:
         send(world, 2, b"x")
     assert fenced.value.epoch == 1
@@ -105,10 +105,10 @@ def test_a_repeat_waits_for_the_first_attempt(start: Start) -> None:
     world.threads.held = True
     first, repeat, after = send(world, 1, b"b"), send(world, 1, b"b"), send(world, 2, b"c")
     ordinary = world.publish("t", b"plain")
-    assert not first.told + repeat.told + after.told + ordinary.told
+    assert not first.answers + repeat.answers + after.answers + ordinary.answers
     world.release()
     world.turns()
-    assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
+    assert (first.answers, repeat.answers, after.answers) == (STORED, REPEATED, STORED)
     assert ordinary.stored
     assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
 
@@ -121,15 +121,15 @@ def test_a_failed_write_takes_the_later_ones_along(disk: SimDisk, durability: st
     if durability == "disk":
         send(world, 0, b"other", producer=8)  # the sync that the next ones wait for
     disk.inject(Fault("write", path_part=".log"))
-    told = [send(world, 1, b"b")]
+    answers = [send(world, 1, b"b")]
     if durability == "disk":
-        told += [send(world, 2, b"c"), send(world, 2, b"c")]
+        answers += [send(world, 2, b"c"), send(world, 2, b"c")]
     world.release()
     disk.faults.clear()
-    assert [one.told[0][0] is None for one in told] == [False] * len(told)
+    assert [one.answers[0][0] is None for one in answers] == [False] * len(answers)
     with pytest.raises(SequenceGap):
         send(world, 2, b"c")
-    assert send(world, 1, b"b").told == STORED
+    assert send(world, 1, b"b").answers == STORED
     assert [one for one in stored(world) if one != b"other"] == [b"a", b"b"]
 
 
@@ -151,9 +151,9 @@ def test_a_snapshot_bounds_what_a_start_reads(
         world.pass_ns(40 * limits.SECOND)
     assert world.broker.topic("t").leader().log.start_offset > 10
     world = world.killed()
-    assert send(world, 0, b"first", producer=5).told == REPEATED
-    assert send(world, 29, b"x").told == REPEATED
-    assert send(world, 30, b"x").told == STORED
+    assert send(world, 0, b"first", producer=5).answers == REPEATED
+    assert send(world, 29, b"x").answers == REPEATED
+    assert send(world, 30, b"x").answers == STORED
 
 
 def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +163,9 @@ def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.Monkey
     send(world, 0, b"b", producer=2)
     with pytest.raises(Refused, match="2 producers"):
         send(world, 0, b"c", producer=3)
-    assert send(world, 1, b"a", producer=1).told == STORED
+    assert send(world, 1, b"a", producer=1).answers == STORED
     world.clock.pass_ns(limits.PRODUCER_FORGET_NS + 1)
-    assert send(world, 0, b"c", producer=3).told == STORED
+    assert send(world, 0, b"c", producer=3).answers == STORED
     with pytest.raises(SequenceGap):
         send(world, 2, b"a", producer=1)
 
@@ -180,10 +180,10 @@ def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap(disk: SimDisk) -> 
         disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + batch * 176 + 100, 0)
     again = on(disk)
     assert "offsets 1 to 2 are corrupt" in again.broker.health
-    assert send(again, 0, b"x" * 100).told == REPEATED
+    assert send(again, 0, b"x" * 100).answers == REPEATED
     with pytest.raises(SequenceGap):
         send(again, 3, b"x" * 100)
-    assert send(again, 1, b"x" * 100).told == STORED
+    assert send(again, 1, b"x" * 100).answers == STORED
 
 
 # --- interrupted ---
@@ -205,9 +205,9 @@ class Retrier:
             for producer in (1, 2):
                 first = self.acknowledged[producer]
                 if first < upto:
-                    said = [b"%d-%d" % (producer, first + n) for n in range(2)]
-                    told = send(world, first, *said, producer=producer)
-                    assert told.told in (STORED, REPEATED)
+                    text = [b"%d-%d" % (producer, first + n) for n in range(2)]
+                    answers = send(world, first, *text, producer=producer)
+                    assert answers.answers in (STORED, REPEATED)
                     self.acknowledged[producer] = first + 2
             world.publish("t", b"plain")
             world.pass_ns(limits.SECOND)
@@ -291,9 +291,9 @@ def test_a_failing_write_of_the_first_table_is_shown_until_it_succeeds(
     for _ in range(3):
         world.pass_ns(limits.SECOND)  # though nobody publishes
     assert world.broker.health == "OK"
-    assert send(world, 0, b"a").told == STORED
+    assert send(world, 0, b"a").answers == STORED
     world = world.killed()
-    assert send(world, 0, b"a").told == REPEATED
+    assert send(world, 0, b"a").answers == REPEATED
     assert stored(world) == [b"a"]
 
 

@@ -116,11 +116,13 @@ class Node(World):
         return outcome
 
     def put_stamped(self, sequence: int, *bodies: bytes) -> list[PenstockError | None]:
-        told: list[PenstockError | None] = []
+        answers: list[PenstockError | None] = []
         stamp = Stamp(77, 1, sequence)
-        self.topic.publish_stamped(stamp, list(bodies), 0, lambda error, where: told.append(error))
+        self.topic.publish_stamped(
+            stamp, list(bodies), 0, lambda error, where: answers.append(error)
+        )
         self.turn()
-        return told
+        return answers
 
     def consume(self, name: str = "billing", rdy: int = 100) -> Consumer:
         channel: Channel = self.topic.find_channel(name)
@@ -312,4 +314,4 @@ class Cluster:
         """One that is answered OK."""
         outcome = self.nodes[number].put(*bodies, due_ns=due_ns)
         self.run()
-        assert outcome.told == [None]
+        assert outcome.answers == [None]

@@ -36,7 +36,7 @@ class Node:
         self.forwarding = Forwarding(
             own, lambda *_: led, self.links.__contains__, self._leader, lambda: None
         )
-        self.heard: list[ForwardAnswer] = []
+        self.received: list[ForwardAnswer] = []
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)
@@ -63,7 +63,7 @@ class Node:
     def forward(self) -> None:
         led = self.forwarding.leader_of("orders", 2)
         assert led is not None
-        self.forwarding.send(led, BATCH, self.heard.append)
+        self.forwarding.send(led, BATCH, self.received.append)
 
     def pass_to(self, other: Node) -> list[PeerLane]:
         """All that was sent; on which lanes."""
@@ -86,7 +86,7 @@ def there() -> Node:
 
 
 @pytest.mark.parametrize(
-    ("error", "ending", "said"),
+    ("error", "ending", "text"),
     [
         (Refused("it is full"), Ending.REFUSED, "node 1: it is full"),
         (PublishUnknown("orders/2", "it ended"), Ending.UNKNOWN, "it ended"),
@@ -94,15 +94,15 @@ def there() -> Node:
     ],
 )
 def test_answers_tell_refused_from_unknown(
-    here: Node, there: Node, error: PenstockError, ending: Ending, said: str
+    here: Node, there: Node, error: PenstockError, ending: Ending, text: str
 ) -> None:
     here.forward()
     here.pass_to(there)
     there.published[0][1](error)
     there.pass_to(here)
-    (heard,) = here.heard
-    assert heard.ending is ending
-    assert said in heard.reason
+    (received,) = here.received
+    assert received.ending is ending
+    assert text in received.reason
 
 
 def test_a_refusing_leader_and_a_follower_store_nothing(here: Node, there: Node) -> None:
@@ -114,18 +114,18 @@ def test_a_refusing_leader_and_a_follower_store_nothing(here: Node, there: Node)
     here.pass_to(there)
     there.pass_to(here)
     assert there.published == []
-    assert [one.ending for one in here.heard] == [Ending.REFUSED, Ending.NOT_LED]
+    assert [one.ending for one in here.received] == [Ending.REFUSED, Ending.NOT_LED]
 
 
 def test_publishes_to_a_local_leader_use_no_link(here: Node) -> None:
-    here.forwarding.send(Led(0, TARGET), BATCH, here.heard.append)
+    here.forwarding.send(Led(0, TARGET), BATCH, here.received.append)
     here.published[0][1](None)
-    assert (here.sent, here.heard) == ([], [ForwardAnswer(Ending.STORED, 100, 7 << 12)])
+    assert (here.sent, here.received) == ([], [ForwardAnswer(Ending.STORED, 100, 7 << 12)])
 
 
 def test_a_batch_of_an_idempotent_producer_is_published_as_one(here: Node, there: Node) -> None:
     batch = encode_batch([b"one"], 0, 0, 0, 0, 0, 77, 3, 12)
-    here.forwarding.send(Led(1, TARGET), batch, here.heard.append)
+    here.forwarding.send(Led(1, TARGET), batch, here.received.append)
     here.pass_to(there)
     assert there.stamps == [(77, 3, 12)]
     stored, done = there.published[0]
@@ -133,17 +133,17 @@ def test_a_batch_of_an_idempotent_producer_is_published_as_one(here: Node, there
     assert (header.producer_id, header.producer_epoch, header.first_sequence) == (77, 3, 12)
     done(None, None)
     there.pass_to(here)
-    assert [one.ending for one in here.heard] == [Ending.STORED]
+    assert [one.ending for one in here.received] == [Ending.STORED]
 
 
 def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:
     letter = DeadLetterContent(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
-    heard: list[PenstockError | None] = []
-    here.forwarding.carry("dead", [letter], heard.append)
+    received: list[PenstockError | None] = []
+    here.forwarding.carry("dead", [letter], received.append)
     here.pass_to(there)
     there.published[0][1](None)
     there.pass_to(here)
-    assert heard == [None]
+    assert received == [None]
     assert b"{}" in there.published[0][0]
 
 
@@ -156,19 +156,19 @@ def test_a_batch_larger_than_a_payload_is_refused(
         here.forward()
     assert here.sent == []
     here.forwarding.unlinked(1)
-    assert here.heard == []  # nothing is waited for
+    assert here.received == []  # nothing is waited for
 
 
 def test_a_broken_link_makes_the_outcome_unknown(here: Node, there: Node) -> None:
     here.forward()
     here.pass_to(there)
     here.forwarding.unlinked(2)
-    assert here.heard == []
+    assert here.received == []
     here.forwarding.unlinked(1)
-    assert [one.ending for one in here.heard] == [Ending.UNKNOWN]
+    assert [one.ending for one in here.received] == [Ending.UNKNOWN]
     there.published[0][1](None)
     there.pass_to(here)  # too late: it has been said already
-    assert len(here.heard) == 1
+    assert len(here.received) == 1
 
 
 def test_answers_to_an_earlier_incarnation_are_ignored(here: Node, there: Node) -> None:
@@ -180,6 +180,6 @@ def test_answers_to_an_earlier_incarnation_are_ignored(here: Node, there: Node) 
     there.pass_to(again)
     answer = BatchAnswered(900, 1, Ending.STORED)
     again.forwarding.receive(2, TARGET, answer)  # of a node that was not asked
-    assert again.heard == []
+    assert again.received == []
     again.forwarding.receive(1, TARGET, answer)
-    assert [one.ending for one in again.heard] == [Ending.STORED]
+    assert [one.ending for one in again.received] == [Ending.STORED]

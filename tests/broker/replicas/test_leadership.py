@@ -141,8 +141,8 @@ def test_a_failed_sync_makes_the_outcome_unknown(start: Start) -> None:
     assert len(ends) == 1
     assert shared.topic.refusal
     assert answers[0] is not None
-    said = unavailable(answers[0])
-    assert (said.status, said.details) == (503, {"stored": "unknown"})
+    text = unavailable(answers[0])
+    assert (text.status, text.details) == (503, {"stored": "unknown"})
 
 
 def test_a_failed_write_ends_the_leadership(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

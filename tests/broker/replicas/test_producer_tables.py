@@ -18,9 +18,9 @@ def cluster() -> Cluster:
     """Two replicas, whose logs begin behind what a producer has published."""
     cluster = Cluster(retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0], on=(0, 1))
-    told = cluster.nodes[0].put_stamped(0, b"first")
+    answers = cluster.nodes[0].put_stamped(0, b"first")
     cluster.run()
-    assert told == [None]
+    assert answers == [None]
     consume_much(cluster)
     for _ in range(3):
         cluster.pass_ns(2 * HOUR_NS)

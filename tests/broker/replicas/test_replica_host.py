@@ -74,7 +74,7 @@ def test_clients_stay_when_the_last_replica_goes_and_when_one_comes(cluster: Clu
     assert topic.is_in_memory
     node.replica_host.host(ORDERS, 0, 55)
     cluster.pass_ns(2 * SECOND)
-    assert (node.topic, outcome.told) == (topic, [])
+    assert (node.topic, outcome.answers) == (topic, [])
     assert consumer.conn.serial in {conn.serial for conn in topic.find_channel("billing").consumers}
     assert node.broker.health == "OK"
     cluster.kill(1)

@@ -38,7 +38,7 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     follower.broker.replica_host.tick(cluster.clock.mono_ns())
     cluster.clock.pass_ns(limits.FORWARD_WAIT_NS)
     follower.broker.replica_host.tick(cluster.clock.mono_ns())
-    (refused,) = outcome.told
+    (refused,) = outcome.answers
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
 
 
@@ -58,7 +58,7 @@ def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next
 ) -> None:
     """Its publisher hears that the outcome is not known, and sends it again."""
     node = cluster.nodes[0]
-    told = node.put_stamped(0, b"once")
+    answers = node.put_stamped(0, b"once")
     leader = node.leader()
     leadership = leader.leadership
     leader.group.leave("it resigned")
@@ -67,11 +67,11 @@ def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next
         leadership.machine.end
     )  # as by an acknowledgement in the same moment
     cluster.run()
-    assert isinstance(told[0], PublishUnknown)
+    assert isinstance(answers[0], PublishUnknown)
     cluster.elect(0)
-    told = node.put_stamped(0, b"once")
+    answers = node.put_stamped(0, b"once")
     cluster.run()
-    assert told == [None]
+    assert answers == [None]
     assert node.bodies().count(b"once") == 1
 
 
@@ -87,9 +87,9 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     gathers = leader.put(b"gathers")
     cluster.sent.clear()
     cluster.elect(1)
-    (unknown,) = flying.told
+    (unknown,) = flying.answers
     assert isinstance(unknown, PublishUnknown)
-    assert gathers.told == []  # it is for the next leader
+    assert gathers.answers == []  # it is for the next leader
     assert leader.role() == "follower"
     assert leader.topic.find_channel("billing").windows == {}
     assert consumer.conn.find(int(given[0].id, 16)) is None  # so its FIN fails
@@ -330,12 +330,12 @@ def test_housekeeping_keeps_topics_with_appends_in_flight(small: Cluster) -> Non
     small.pass_ns(limits.SYNC_TIMEOUT_NS)
     assert node.leader().log.synced_end == 1
     small.pass_ns(limits.SECOND)
-    assert (outcome.told, node.topic in node.broker.context.touched) == ([], True)
+    assert (outcome.answers, node.topic in node.broker.context.touched) == ([], True)
     for other in small.nodes[1:]:
         small.link(other)
     small.run()
     small.pass_seconds(5)
-    assert (outcome.told, node.topic in node.broker.context.touched) == ([None], False)
+    assert (outcome.answers, node.topic in node.broker.context.touched) == ([None], False)
 
 
 def test_without_authority_a_gap_is_not_reported(small: Cluster) -> None:
@@ -391,13 +391,13 @@ def test_a_seek_is_answered_once_the_in_sync_set_has_it(small: Cluster) -> None:
     consumer = node.consume()
     consumer.take()
     finish(small, consumer, b"a", b"b")
-    told: list[object] = []
+    answers: list[object] = []
     node.topic.find_channel("billing").seek({0: 1})
-    when_held(node.topic.leaders, told.append)
+    when_held(node.topic.leaders, answers.append)
     node.turn()
-    assert told == []
+    assert answers == []
     small.run()
-    assert told == [None]
+    assert answers == [None]
     small.kill(0)
     small.elect(1, gone=[0])
     assert bodies(small.nodes[1].consume().take()) == [b"b"]

@@ -79,18 +79,18 @@ def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(world: World) -> N
     follows would be a gap."""
     topic, ids = several(world, 2), range(1, 21)
     for id in ids:
-        assert send(world, 0, b"0", producer=id).told == STORED
+        assert send(world, 0, b"0", producer=id).answers == STORED
     places = [topic.stamped_leader(id).number for id in ids]
     assert set(places) == {0, 1}
     grow(world, 7)
     topic.channel("a").empty()
     grow(world, 7, rehash=True)
-    for told in (STORED, REPEATED):
+    for answers in (STORED, REPEATED):
         topic = world.broker.find_topic("t")
         assert [topic.stamped_leader(id).number for id in ids] == places
         for id in ids:
-            assert send(world, 0, b"0", producer=id).told == REPEATED
-            assert send(world, 1, b"1", producer=id).told == told
+            assert send(world, 0, b"0", producer=id).answers == REPEATED
+            assert send(world, 1, b"1", producer=id).answers == answers
         world = world.killed()
     topic = world.broker.find_topic("t")
     assert sum(len(one) for one in stored(topic)) == 40

@@ -31,13 +31,13 @@ def test_from_os_to_disk_an_ok_waits_for_a_sync_that_covers_it(start: Start) -> 
     assert world.publish("t", b"1").stored  # its sync is under way
     topic.configure({"durability": "disk"})
     outcome = world.publish("t", b"2")
-    assert outcome.told == []
+    assert outcome.answers == []
     job = world.threads.waiting.pop()
     world.threads.waiting.clear()
     world.threads.submit(job)
     world.threads.run()  # ends the sync that began before the second message was written
     world.turn()
-    assert outcome.told == []
+    assert outcome.answers == []
     assert topic.leader().log.synced_end == 1
     world.release()
     assert outcome.stored
@@ -62,7 +62,7 @@ def test_from_disk_to_os_with_a_sync_under_way(world: World) -> None:
     topic.configure({"durability": "os"})
     topic.publish([b"2"], 0, second)
     world.turns()
-    assert first.told == second.told == []
+    assert first.answers == second.answers == []
     world.release()
     assert first.stored
     assert second.stored

@@ -49,7 +49,7 @@ def test_a_publish_under_way_is_answered_before_its_topic_goes(world: World) -> 
     world.threads.held = True
     syncing = world.publish("news", b"1")
     gathering = world.publish("news", b"2")
-    assert (syncing.told, gathering.told) == ([], [])
+    assert (syncing.answers, gathering.answers) == ([], [])
     world.broker.delete_topic("news")
     assert syncing.stored
     assert gathering.stored

@@ -60,7 +60,7 @@ class Node(Daemon):
         lines = self._stderr_path.read_text().splitlines()[self.forgotten :]
         return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
-    def said(self, text: str) -> list[str]:
+    def lines_with(self, text: str) -> list[str]:
         return [line for line in self._stderr_path.read_text().splitlines() if text in line]
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
@@ -137,11 +137,11 @@ class Cluster:
     def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
         begun = time.monotonic()
         while not holds():
-            assert time.monotonic() - begun < seconds, f"not within {seconds} s: {self.told()}"
+            assert time.monotonic() - begun < seconds, f"not within {seconds} s: {self.report()}"
             time.sleep(0.05)
         return time.monotonic() - begun
 
-    def told(self) -> str:
+    def report(self) -> str:
         """What each node says of itself and the others, for a story that failed."""
         states = [json.dumps(node.ask("/cluster")) for node in self.up()]
         return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])

@@ -52,7 +52,7 @@ def test_a_bit_flips_in_every_file_of_a_topic_on_one_node(cluster: Cluster) -> N
         cluster.until(lambda: cluster.leader("flipped") is not leader)
         time.sleep(2)
         bring_back(cluster, leader, "flipped")
-    check(traffic.told(leader))
+    check(traffic.report(leader))
     assert (corrupt.data_path / "aside" / "flipped").is_dir()
 
 
@@ -73,4 +73,4 @@ def test_a_bit_flips_in_files_of_one_kind(cluster: Cluster, name: str) -> None:
             node.kill()
             time.sleep(2)
             bring_back(cluster, node, topic)
-    check(traffic.told(corrupt))
+    check(traffic.report(corrupt))

@@ -43,7 +43,7 @@ def test_a_full_disk_costs_the_node_its_leaderships_and_clients_nothing(
         cluster.until(lambda: len(publisher.acked) > acked + 50)  # at the node that is full
         subprocess.run(["mount", "-o", "remount,size=500m", str(small_disk)], check=True)
         cluster.until(lambda: all(len(one) == 3 for one in _in_sync(cluster)))
-    check(traffic.told())
+    check(traffic.report())
 
 
 def _leaders(cluster: Cluster) -> list[int | None]:

@@ -152,7 +152,7 @@ def test_the_leader_is_unplugged(cluster: NetworkCluster) -> None:
             time.sleep(2)
         cluster.until(lambda: cluster.is_whole("unplugged"))
         time.sleep(2)
-    check(traffic.told(leader))
+    check(traffic.report(leader))
 
 
 def test_the_leader_and_a_follower_do_not_reach_one_another(cluster: NetworkCluster) -> None:
@@ -164,7 +164,7 @@ def test_the_leader_and_a_follower_do_not_reach_one_another(cluster: NetworkClus
         with cluster.network.cut(leader.number, follower.number):
             time.sleep(12)
         cluster.until(lambda: cluster.is_whole("cut"))
-    check(traffic.told(follower))
+    check(traffic.report(follower))
 
 
 def test_the_link_to_a_follower_is_slow(cluster: NetworkCluster) -> None:
@@ -181,7 +181,7 @@ def test_the_link_to_a_follower_is_slow(cluster: NetworkCluster) -> None:
             time.sleep(5)
             after = [len(one.acked) for one in others]
         cluster.until(lambda: cluster.is_whole("slow"))
-    check(traffic.told(follower))
+    check(traffic.report(follower))
     assert all(now - then > 100 for then, now in zip(before, after, strict=True))
 
 
@@ -197,7 +197,7 @@ def test_nodes_of_one_authority_and_a_stranger(tmp_path: Path) -> None:
             leader.kill()
             cluster.until(lambda: cluster.leader("secret") is not leader)
             bring_back(cluster, leader, "secret")
-        check(traffic.told(leader))
+        check(traffic.report(leader))
         assert cluster.faults() == []
         stranger = cluster.nodes[2]
         stranger.stop()
@@ -236,7 +236,7 @@ def test_a_topic_gets_the_replicas_that_it_was_made_without(five: Cluster) -> No
         for node in five.nodes[2:]:
             node.start()
         five.until(lambda: len(five.partition("short")["in_sync"]) == 3, 120)
-    check(traffic.told(), 0)
+    check(traffic.report(), 0)
 
 
 def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
@@ -251,8 +251,8 @@ def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
         with V2Client(drained.ports[0]) as client, pytest.raises(Refused) as refused:
             client.sub("drained", "work")
         assert refused.value.data.startswith(b"E_FAILED_ON_NOT_LEADER SUB: no partition of topic")
-    told = traffic.told(drained)
-    check(told)
+    report = traffic.report(drained)
+    check(report)
     assert not any(one.refused for one in traffic.publishers)
     assert drained.stop() == 0
     five.until(lambda: not five.is_alive(drained))

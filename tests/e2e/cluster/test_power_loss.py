@@ -120,7 +120,7 @@ def test_the_power_goes_between_pauses_of_the_others(
                     victim.start()
                     time.sleep(8 * dice.random())
                 cluster.until(lambda: cluster.is_whole("power"))
-        check(traffic.told())
+        check(traffic.report())
 
 
 def test_a_node_that_lost_its_memory_does_not_lead_even_alone(
@@ -142,7 +142,7 @@ def test_a_node_that_lost_its_memory_does_not_lead_even_alone(
             other.start()
             absent.start()
             cluster.until(lambda: cluster.is_whole("power"))
-        check(traffic.told())
+        check(traffic.report())
 
 
 # --- all of it, in any order ---
@@ -230,7 +230,7 @@ def test_random_failures(tmp_path: Path, library: Path) -> None:
                 trouble(cluster, dice)
                 cluster.until(lambda: all(cluster.is_whole(name) for name in names), 120)
         for traffic in traffics:
-            told = traffic.told()
-            check(told)
+            report = traffic.report()
+            check(report)
             if traffic is not traffics[0]:
-                assert told.order_broken == []
+                assert report.order_broken == []

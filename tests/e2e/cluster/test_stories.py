@@ -22,7 +22,7 @@ from e2e.v2client import V2Client
 from penstock.nsqd.http.routes import ROUTES
 
 from .processes import Cluster, Node
-from .traffic import KeyedPublisher, Publisher, Told, Traffic
+from .traffic import KeyedPublisher, Publisher, Report, Traffic
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def cluster(three_nodes: Cluster) -> Cluster:
     return three_nodes
 
 
-def check(told: Told, acked_min: int = 100) -> None:
-    print(told._replace(lost=told.lost[:5], order_broken=told.order_broken[:5]))
-    assert told.lost == []
-    assert told.refused_yet_stored == []
-    assert told.acked >= acked_min
+def check(report: Report, acked_min: int = 100) -> None:
+    print(report._replace(lost=report.lost[:5], order_broken=report.order_broken[:5]))
+    assert report.lost == []
+    assert report.refused_yet_stored == []
+    assert report.acked >= acked_min
 
 
 def bring_back(cluster: Cluster, node: Node, topic: str) -> None:
@@ -58,8 +58,8 @@ def bring_back(cluster: Cluster, node: Node, topic: str) -> None:
 def test_a_topic_that_nobody_knows_is_made_by_the_first_publish(cluster: Cluster) -> None:
     with Traffic(cluster, "fresh") as traffic:
         time.sleep(1)
-    told = traffic.told()
-    check(told)
+    report = traffic.report()
+    check(report)
     assert not any(one.refused or one.unknown for one in traffic.publishers)
     assert cluster.is_whole("fresh")
 
@@ -85,9 +85,9 @@ def test_the_leader_is_killed(
         cluster.until(lambda: cluster.leader(topic) is not leader)
         time.sleep(2)
         bring_back(cluster, leader, topic)
-    told = traffic.told(leader)
-    check(told)
-    assert order == "none" or told.order_broken == []
+    report = traffic.report(leader)
+    check(report)
+    assert order == "none" or report.order_broken == []
 
 
 def test_the_leader_stops_in_order(cluster: Cluster) -> None:
@@ -101,8 +101,10 @@ def test_the_leader_stops_in_order(cluster: Cluster) -> None:
         assert cluster.row(leader)["http_port"] == leader.ports[1]  # for who has to look after it
         time.sleep(1)
         bring_back(cluster, leader, "stopped")
-    check(traffic.told(leader))
-    assert leader.said("is copied again") == []  # rows that came as it stopped harm no replica
+    check(traffic.report(leader))
+    assert (
+        leader.lines_with("is copied again") == []
+    )  # rows that came as it stopped harm no replica
     others = [one for one in traffic.publishers if one.node is not leader]
     assert not any(one.refused or one.unknown for one in others)
 
@@ -128,7 +130,7 @@ def test_the_leader_hangs(cluster: Cluster) -> None:
             cluster.until(lambda: others[0].leads("hung") is not leader.number)
             time.sleep(1)
         cluster.until(lambda: cluster.is_whole("hung"))
-    check(traffic.told(leader))
+    check(traffic.report(leader))
 
 
 def test_all_nsqlookupds_name_the_next_leader(cluster: Cluster, tmp_path: Path) -> None:
@@ -165,8 +167,8 @@ def test_etcd_is_away_and_all_goes_on(cluster: Cluster) -> None:
         cluster.etcd.resume()
         time.sleep(3)
         assert cluster.leader("alone") is before
-    told = traffic.told()
-    check(told)
+    report = traffic.report()
+    check(report)
     assert not any(one.refused or one.unknown for one in traffic.publishers)
 
 
@@ -184,7 +186,7 @@ def test_etcd_is_away_for_a_minute_and_a_leader_is_killed_meanwhile(cluster: Clu
         cluster.until(lambda: cluster.leader("minute") is not leader)
         bring_back(cluster, leader, "minute")
         time.sleep(2)
-    check(traffic.told(leader), sum(acked))
+    check(traffic.report(leader), sum(acked))
     assert min(acked) > 100  # it was away, and all went on
 
 
@@ -197,7 +199,7 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
         shutil.rmtree(node.data_path / "topics")
         node.start()
         cluster.until(lambda: cluster.is_whole("wiped"))
-    check(traffic.told())
+    check(traffic.report())
     committed = [
         next(one for one in each.ask("/cluster")["partitions"] if one["topic"] == "wiped")
         for each in cluster.nodes
@@ -215,7 +217,7 @@ def test_a_node_is_drained_and_holds_replicas_again(cluster: Cluster, tmp_path: 
             for state, holds in (("draining", False), ("active", True)) * 2:
                 node.ask(f"/cluster/node?node={node.number}&state={state}", "POST")
                 cluster.until(lambda wanted=holds: holds_some(cluster, "moved", node) is wanted)
-    check(traffic.told())
+    check(traffic.report())
     assert not any(one.refused or one.unknown for one in traffic.publishers)
 
 
@@ -343,7 +345,7 @@ def test_an_empty_machine_takes_the_place_of_another(cluster: Cluster, tmp_path:
         node.flags.append("--cluster-replace")
         cluster.until(lambda: not cluster.is_alive(node))
         bring_back(cluster, node, "replaced")
-    check(traffic.told(node))
+    check(traffic.report(node))
 
 
 def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
@@ -364,11 +366,11 @@ def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
             lambda: all("not trusted" in node.ask("/cluster")["trouble"] for node in cluster.nodes)
         )
         time.sleep(2)
-        told = penstock(cluster.nodes[:1], "cluster", "restore", "--yes")
-        assert re.search(r"partitions are put back: .*believed/0", told)
+        report = penstock(cluster.nodes[:1], "cluster", "restore", "--yes")
+        assert re.search(r"partitions are put back: .*believed/0", report)
         cluster.until(lambda: all(node.ask("/cluster")["trouble"] == "" for node in cluster.nodes))
         cluster.until(lambda: cluster.is_whole("believed"))
-    check(traffic.told())
+    check(traffic.report())
 
 
 def penstock(nodes: Iterable[Node], *words: str) -> str:
@@ -403,7 +405,7 @@ def test_etcd_has_lost_everything_and_all_nodes_were_started_again(cluster: Clus
         leader.kill()
         cluster.until(lambda: cluster.leader("rebuilt") is not leader)
         bring_back(cluster, leader, "rebuilt")
-    check(traffic.told(leader))
+    check(traffic.report(leader))
 
 
 def test_a_clock_that_is_ahead_of_the_others_is_named(cluster: Cluster, tmp_path: Path) -> None:
@@ -415,8 +417,8 @@ def test_a_clock_that_is_ahead_of_the_others_is_named(cluster: Cluster, tmp_path
         command = [sys.executable, "-Wignore::ResourceWarning", "-c", SHIFTED, str(shift)]
         patch.setattr(node, "command", lambda: [*command, *usual[3:]])
         node.start()
-    said = r"the clock is (6|7)\d seconds ahead of those of most other nodes"
-    cluster.until(lambda: re.search(said, str(node.ask("/ping"))))
+    message = r"the clock is (6|7)\d seconds ahead of those of most other nodes"
+    cluster.until(lambda: re.search(message, str(node.ask("/ping"))))
     (ahead,) = re.findall(rb"^nsqd_cluster_clock_ahead_seconds (\S+)$", node.ask("/metrics"), re.M)
     assert float(ahead) == pytest.approx(70, abs=5)
     node.stop()

@@ -21,7 +21,7 @@ PAUSE_S = 0.004  # between two publishes
 QUIET_S = 3.0  # a story is over when no message has come for so long
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """The sums of a story."""
 
     acked: int
@@ -140,13 +140,13 @@ class Traffic:
     def _newest(self) -> float:
         return max((consumer.got[-1][0] for consumer in self.consumers if consumer.got), default=0)
 
-    def told(self, corrupt: Node | None = None) -> Told:
+    def report(self, corrupt: Node | None = None) -> Report:
         """`corrupt`: the node whose own publisher has to wait for it."""
         got = [body for one in self.consumers for _, body in one.got]
         counts = Counter(got)
         acked = [body for one in self.publishers for body in one.acked]
         refused = [body for one in self.publishers for body in one.refused]
-        return Told(
+        return Report(
             len(acked),
             [body for body in acked if body not in counts],
             [body for body in refused if body in counts],

@@ -195,7 +195,7 @@ class Desk:
         wire = Wire(self.story, name)
         self.link.opened(session, lane, incarnation, wire)  # type: ignore[arg-type]
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         story = self.story[:]
         self.story.clear()
         return story
@@ -204,53 +204,53 @@ class Desk:
 def whole() -> Desk:
     desk = Desk()
     desk.open(FIRST, PeerLane.BULK, "bulk")
-    assert desk.told() == []
+    assert desk.events() == []
     desk.open(FIRST, PeerLane.LIVE, "live")
-    assert desk.told() == ["linked 9", "go on bulk", "go on live"]
+    assert desk.events() == ["linked 9", "go on bulk", "go on live"]
     return desk
 
 
 def test_a_link_needs_both_lanes() -> None:
     desk = whole()
     desk.link.end()
-    assert desk.told() == ["close bulk", "close live", "unlinked"]
+    assert desk.events() == ["close bulk", "close live", "unlinked"]
 
 
 def test_a_newer_session_ends_the_older_before_it_begins() -> None:
     desk = whole()
     desk.open(SECOND, PeerLane.LIVE, "new live")
-    assert desk.told() == ["close bulk", "close live", "unlinked"]
+    assert desk.events() == ["close bulk", "close live", "unlinked"]
     desk.open(SECOND, PeerLane.BULK, "new bulk")
-    assert desk.told() == ["linked 9", "go on new live", "go on new bulk"]
+    assert desk.events() == ["linked 9", "go on new live", "go on new bulk"]
 
 
 @pytest.mark.parametrize("late", [FIRST, PeerSession(1, 4)])
 def test_an_older_session_comes_too_late(late: PeerSession) -> None:
     desk = whole()
     desk.open(late, PeerLane.LIVE, "late")
-    assert desk.told() == ["close late"]
+    assert desk.events() == ["close late"]
     desk.link.end()
-    desk.told()
+    desk.events()
     desk.open(PeerSession(1, 4), PeerLane.LIVE, "late")
-    assert desk.told() == ["close late"]
+    assert desk.events() == ["close late"]
 
 
 def test_a_process_that_was_started_again_begins_at_one() -> None:
     desk = whole()
     desk.open(RESTARTED, PeerLane.BULK, "new", incarnation=10)
-    assert desk.told() == ["close bulk", "close live", "unlinked"]
+    assert desk.events() == ["close bulk", "close live", "unlinked"]
 
 
 def test_half_a_link_that_ends_is_not_reported() -> None:
     desk = Desk()
     desk.open(FIRST, PeerLane.BULK, "bulk")
     desk.link.end()
-    assert desk.told() == ["close bulk"]
+    assert desk.events() == ["close bulk"]
 
 
 def test_the_other_process_ended_between_two_lanes() -> None:
     desk = Desk()
     desk.open(FIRST, PeerLane.BULK, "bulk", incarnation=9)
     desk.open(FIRST, PeerLane.LIVE, "live", incarnation=10)
-    assert desk.told() == ["close live", "close bulk"]
+    assert desk.events() == ["close live", "close bulk"]
     assert not desk.link.is_whole

@@ -89,7 +89,7 @@ class Node:
             for node in self.links.links:  # a heartbeat
                 self.links.send(node, PeerLane.LIVE, encode(TARGET, Refuse(0, 0)))
 
-    def told(self) -> list[tuple[Any, ...]]:
+    def events(self) -> list[tuple[Any, ...]]:
         """What was heard, but for heartbeats."""
         return [one for one in self.story if not (len(one) == 2 and one[1] == Refuse(0, 0))]
 
@@ -143,16 +143,16 @@ async def test_three_nodes_link_and_frames_come_in_order() -> None:
     one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
     async with world_of(one, two, three) as world:
         await world.until(world.are_linked)
-        assert sorted(one.told()) == [("linked", 2, 22), ("linked", 3, 33)]
+        assert sorted(one.events()) == [("linked", 2, 22), ("linked", 3, 33)]
         for node in (one, two, three):
             node.story.clear()
         one.send(2, *range(1, 1000))
         three.send(2, 5)
         two.send(1, 7)
-        await world.until(lambda: len(two.told()) == 1000 and one.told())
-        assert [f.session for n, f in two.told() if n == 1] == list(range(1, 1000))
-        assert one.told() == [(2, Refuse(7, 1))]
-        assert (3, Refuse(5, 1)) in two.told()
+        await world.until(lambda: len(two.events()) == 1000 and one.events())
+        assert [f.session for n, f in two.events() if n == 1] == list(range(1, 1000))
+        assert one.events() == [(2, Refuse(7, 1))]
+        assert (3, Refuse(5, 1)) in two.events()
 
 
 async def test_large_frames_on_the_bulk_lane() -> None:
@@ -164,8 +164,8 @@ async def test_large_frames_on_the_bulk_lane() -> None:
         one.links.send(2, PeerLane.BULK, data)
         one.links.send(2, PeerLane.BULK, data)
         assert not one.links.has_room(2)
-        await world.until(lambda: len(two.told()) == 2)
-        assert two.told() == [(1, append), (1, append)]
+        await world.until(lambda: len(two.events()) == 2)
+        assert two.events() == [(1, append), (1, append)]
         assert one.links.has_room(2)
         assert len(append.batches) > PEER_BULK_BYTES_MAX
 
@@ -183,8 +183,8 @@ async def send_and_reuse(world: World, one: Node, two: Node) -> None:
         one.send(2, number)
         one.links.send(2, PeerLane.LIVE, encoded)
     memory[0][:] = bytes(450_000)
-    await world.until(lambda: len(two.told()) == 2 * len(appends))
-    frames = [frame for _, frame in two.told()]
+    await world.until(lambda: len(two.events()) == 2 * len(appends))
+    frames = [frame for _, frame in two.events()]
     assert frames[::2] == [Refuse(number, 1) for number in range(len(appends))]
     assert [(append.session, append.batches) for append in frames[1::2]] == list(enumerate(appends))
 
@@ -259,7 +259,7 @@ async def test_a_removed_node_is_disconnected() -> None:
     async with two_linked() as (_, one, two):
         one.links.know({}, {1})
         two.links.know({}, {2})
-        assert one.told()[-1] == ("unlinked", 2)
+        assert one.events()[-1] == ("unlinked", 2)
         assert one.links.links == {}
         one.send(2, 1)  # to where there is no link: dropped
         assert not one.links.has_room(2)
@@ -324,7 +324,7 @@ async def test_over_tls_with_certificates_of_both_sides() -> None:
     one, two = Node(1, 11, contexts(trustme.CA())), Node(2, 22, contexts(authority))
     async with world_of(one, two) as world:
         await world.until(lambda: 2 in one.links.reasons)
-        assert two.told() == []
+        assert two.events() == []
 
 
 async def test_a_link_is_quick_to_come_back() -> None:

@@ -27,13 +27,13 @@ class Daemon(Answering):
         return self.say(urlsplit(path).path)
 
 
-def said(body: bytes | str, kind: str = "text/plain", status: int = 200) -> Answer:
+def answer_of(body: bytes | str, kind: str = "text/plain", status: int = 200) -> Answer:
     data = body if isinstance(body, bytes) else body.encode()
     return status, data, {"Content-Type": kind}
 
 
-def told(document: Any, status: int = 200) -> Answer:
-    return said(json.dumps(document), "application/json", status)
+def json_answer(document: Any, status: int = 200) -> Answer:
+    return answer_of(json.dumps(document), "application/json", status)
 
 
 async def gathered(path: Path, nsqds: list[str], lookupds: list[str]) -> Bundle:
@@ -54,7 +54,7 @@ def run(path: Path, nsqd: Say | None = None, lookupd: Say | None = None) -> Bund
 
 
 def refuse(path: str) -> Answer:
-    return said("", status=500)
+    return answer_of("", status=500)
 
 
 def failed(bundle: Bundle) -> dict[str, str]:
@@ -68,18 +68,18 @@ def names(bundle: Bundle) -> set[str]:
 def official(path: str) -> Answer:
     """An nsqd of others: no /connections and no /metrics, profiles in Go's form."""
     if path == "/ping":
-        return said("OK")
+        return answer_of("OK")
     if path in ("/info", "/stats"):
-        return told({"version": "1.3.0", "topics": []})
+        return json_answer({"version": "1.3.0", "topics": []})
     if path == "/config/log_level":
-        return told(2)
+        return json_answer(2)
     if path.startswith("/config/"):
-        return told({"message": "INVALID_OPTION"}, 400)
+        return json_answer({"message": "INVALID_OPTION"}, 400)
     if path == "/debug/pprof/heap":
-        return said(b"\x1f\x8bgo", "application/octet-stream")
+        return answer_of(b"\x1f\x8bgo", "application/octet-stream")
     if path.startswith("/debug/pprof/"):
-        return said("goroutine 1 [running]:")
-    return told({"message": "NOT_FOUND"}, 404)
+        return answer_of("goroutine 1 [running]:")
+    return json_answer({"message": "NOT_FOUND"}, 404)
 
 
 def test_an_official_nsqd(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_node_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     def hang(path: str) -> Answer:
         if path != "/ping":
             is_over.wait(60)
-        return said("OK")
+        return answer_of("OK")
 
     bundle = run(tmp_path, hang)
     is_over.set()
@@ -112,7 +112,7 @@ def test_an_endless_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(limits, "BUNDLE_ANSWER_BYTES_MAX", 1 << 16)
 
     def endless(path: str) -> Answer:
-        return official(path) if path in ("/ping", "/info") else said(bytes(1 << 18))
+        return official(path) if path in ("/ping", "/info") else answer_of(bytes(1 << 18))
 
     bundle = run(tmp_path, endless)
     assert "more than 65536 bytes" in failed(bundle)["/stats?format=json"]
@@ -120,7 +120,7 @@ def test_an_endless_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_an_invalid_answer(tmp_path: Path) -> None:
-    nonsense = said(b"\xff\xfe{[password=geheim]", "application/json")
+    nonsense = answer_of(b"\xff\xfe{[password=geheim]", "application/json")
     bundle = run(tmp_path, lambda _: nonsense, lambda _: nonsense)
     assert failed(bundle) == {}
     assert "geheim" not in "".join(map(bundle.text, names(bundle)))
@@ -132,7 +132,7 @@ def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
     rows = [{"broadcast_address": "127.0.0.1", "http_port": 9}, {"broadcast_address": "x"},
             {"broadcast_address": "fe80::1", "http_port": 7},
             {"broadcast_address": "y", "http_port": -1}]  # fmt: skip
-    known = told({"producers": rows, "topics": []})
+    known = json_answer({"producers": rows, "topics": []})
     manifest = run(tmp_path, None, lambda _: known).manifest
     assert [one.address for one in manifest.daemons[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
     assert {one.folder for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}

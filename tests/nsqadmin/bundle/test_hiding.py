@@ -49,9 +49,9 @@ def test_secrets_in_text(text: str) -> None:
     ],
 )
 def test_secrets_in_a_command_line(words: list[str]) -> None:
-    said = clean_words(words)
-    assert SECRET not in said
-    assert said.startswith("nsqd\n")
+    message = clean_words(words)
+    assert SECRET not in message
+    assert message.startswith("nsqd\n")
 
 
 def test_redaction_of_long_garbage_is_linear() -> None:
@@ -71,9 +71,9 @@ def test_secrets_in_a_document() -> None:
     document = {"auth_secret": SECRET, "tokens": [SECRET], "url": f"http://x/{SECRET}",
                 "deep": [{"my_password": SECRET}], "tls_key": "/etc/key.pem",
                 "health": f"NOK - token={SECRET}"}  # fmt: skip
-    said = clean(document)
-    assert SECRET not in json.dumps(said)
-    assert said["tls_key"] == "/etc/key.pem"
+    message = clean(document)
+    assert SECRET not in json.dumps(message)
+    assert message["tls_key"] == "/etc/key.pem"
 
 
 def test_documents_that_no_fast_encoder_takes() -> None:
@@ -81,8 +81,8 @@ def test_documents_that_no_fast_encoder_takes() -> None:
         '{"n": 123456789012345678901234567890, "token": "x"}',
         '{"h": "\\ud800", "token": "x"}',
     ):
-        said = json.loads(without_secrets(FileKind.JSON, text.encode()))
-        assert said["token"] == "***"
+        message = json.loads(without_secrets(FileKind.JSON, text.encode()))
+        assert message["token"] == "***"
     assert len(json.loads(without_secrets(FileKind.JSON, b'{"n": 1e5, "x": NaN}'))) == 2
 
 
@@ -95,7 +95,7 @@ def test_a_topic_named_like_a_secret_is_shown() -> None:
 
 def test_secrets_in_false_metrics_are_hidden() -> None:
     text = f"# HELP x y\npassword={SECRET}\nup 1\n# token: {SECRET}\n"
-    said = without_secrets(FileKind.METRICS, text.encode()).decode()
-    assert SECRET not in said
-    assert said.startswith("# HELP x y\n")
-    assert "\nup 1\n" in said
+    message = without_secrets(FileKind.METRICS, text.encode()).decode()
+    assert SECRET not in message
+    assert message.startswith("# HELP x y\n")
+    assert "\nup 1\n" in message

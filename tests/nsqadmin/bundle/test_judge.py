@@ -124,12 +124,12 @@ _CASES: list[tuple[Change, Level, str]] = [
 def test_each_fault(change: Change, level: Level, what: str) -> None:
     made = Made()
     change(made)
-    said = found(made)
+    text = found(made)
     if not what:  # a value that only one node has told is no difference, nor is a node's own
-        assert said == []
+        assert text == []
         return
-    assert (level, what) in said
-    assert max(said)[0] == level, said
+    assert (level, what) in text
+    assert max(text)[0] == level, text
 
 
 def test_a_slow_consumer_is_not_stuck() -> None:

@@ -31,12 +31,14 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
-    said: list[str] = []
-    page.on("pageerror", lambda error: said.append(str(error)))
+    given: list[str] = []
+    page.on("pageerror", lambda error: given.append(str(error)))
     page.on(
         "console",
-        lambda message: said.append(message.text) if message.type in ("error", "warning") else None,
+        lambda message: (
+            given.append(message.text) if message.type in ("error", "warning") else None
+        ),
     )
     yield page
     context.close()
-    assert said == []
+    assert given == []

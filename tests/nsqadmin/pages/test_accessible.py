@@ -80,29 +80,29 @@ def _faults(
 def test_a_screen_reader_and_weak_eyes_find_everything(
     page: Page, installation: Installation
 ) -> None:
-    said = {}
+    text = {}
     for path in paths(installation):
         go(page, installation, path)
-        said[path] = faults(page)
+        text[path] = faults(page)
     go(page, installation, f"/topics/{TOPIC}")
     page.get_by_role("button", name="More").click()
     expect(page.get_by_role("link", name="Lookup")).to_be_visible()
-    said["the menu"] = faults(page, ".bar")
+    text["the menu"] = faults(page, ".bar")
     page.get_by_role("button", name="anonymous").click()
     expect(page.get_by_label("Dark or light")).to_be_visible()
-    said["the menu of the user"] = faults(page, ".bar")
+    text["the menu of the user"] = faults(page, ".bar")
     page.keyboard.press("Control+k")
     page.keyboard.type(TOPIC)
     expect(page.get_by_role("option").first).to_contain_text(TOPIC)
-    said["quick open"] = faults(page, ".finder")
+    text["quick open"] = faults(page, ".finder")
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_label(f"Type {TOPIC} to confirm")).to_be_visible()
     page.wait_for_function(_STILL)
     # axe takes the shade of the page behind a dialog for the dialog's own colour.
     inside = faults(page, "[role=dialog]")
-    said["the dialog"] = [one for one in inside if "color-contrast" not in one]
-    assert {path: found for path, found in said.items() if found} == {}
+    text["the dialog"] = [one for one in inside if "color-contrast" not in one]
+    assert {path: found for path, found in text.items() if found} == {}
 
 
 @pytest.mark.timeout(240)

@@ -44,10 +44,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     path = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
         lookupds = [stack.enter_context(Lookupd(path / f"lookupd_{one}")) for one in range(2)]
-        told = [f"-lookupd-tcp-address=127.0.0.1:{one.tcp_port}" for one in lookupds]
+        flags = [f"-lookupd-tcp-address=127.0.0.1:{one.tcp_port}" for one in lookupds]
         asked = [f"-lookupd-http-address=127.0.0.1:{one.http_port}" for one in lookupds]
         nsqds = [
-            stack.enter_context(Daemon(path / f"nsqd_{one}", *told, "-broadcast-address=127.0.0.1"))
+            stack.enter_context(
+                Daemon(path / f"nsqd_{one}", *flags, "-broadcast-address=127.0.0.1")
+            )
             for one in range(3)
         ]
         admin = stack.enter_context(Admin(path / "admin", *asked, f"-base-path={BASE}"))

@@ -35,7 +35,7 @@ def test_export_and_import(page: Page, installation: Installation, tmp_path: Pat
     page.get_by_label("Type definitions to confirm").fill("definitions")
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("Done.")).to_be_visible()
-    told = json.loads(nsqd.http("GET", f"/topic/config?topic={TOPIC}")[1])
-    assert (told["max_depth"], told["own"]) == (77, ["max_depth"])
+    answer = json.loads(nsqd.http("GET", f"/topic/config?topic={TOPIC}")[1])
+    assert (answer["max_depth"], answer["own"]) == (77, ["max_depth"])
     assert nsqd.channel_stats(TOPIC, "ch")["channel_name"] == "ch"
     nsqd.post(f"/topic/delete?topic={TOPIC}")

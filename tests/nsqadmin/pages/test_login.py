@@ -68,12 +68,12 @@ def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarde
     log_in(page, guarded, "carla")
     page.get_by_role("button", name="carla").click()
     page.get_by_role("link", name="Your account").click()
-    for old, said in (("wrong", "wrong name or password"), (PASSWORD, "Done.")):
+    for old, text in (("wrong", "wrong name or password"), (PASSWORD, "Done.")):
         page.get_by_label("Password so far").fill(old)
         page.get_by_label("New password", exact=True).fill("another horse")
         page.get_by_label("New password again").fill("another horse")
         page.get_by_role("button", name="Change").click()
-        expect(page.get_by_text(said)).to_be_visible()
+        expect(page.get_by_text(text)).to_be_visible()
     assert guarded.log_in("carla")[0] == 401
     assert guarded.log_in("carla", "another horse")[0] == 303
     assert guarded.request("GET", "/api/topics", headers={"Cookie": elsewhere})[0] == 401

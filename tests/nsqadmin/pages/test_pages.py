@@ -115,15 +115,15 @@ def test_without_a_connection_buttons_are_off_and_say_so(
     page: Page, installation: Installation
 ) -> None:
     page.goto(installation.admin.url(f"/topics/{TOPIC}"))
-    pause, said = page.get_by_role("button", name="Pause", exact=True), page.get_by_role("alert")
+    pause, text = page.get_by_role("button", name="Pause", exact=True), page.get_by_role("alert")
     expect(pause).to_be_enabled()
     page.evaluate("window.socket.io.reconnectionDelay(5000).reconnectionDelayMax(5000)")
     page.evaluate("window.socket.io.engine.close()")
-    expect(said.filter(has_text="buttons are off")).to_be_visible()
+    expect(text.filter(has_text="buttons are off")).to_be_visible()
     expect(pause).to_be_disabled()
     expect(pause).to_be_enabled()  # it connects again by itself
-    expect(said.filter(has_text="buttons are off")).to_be_hidden()
+    expect(text.filter(has_text="buttons are off")).to_be_hidden()
     # The connection is dead, and the browser does not know it yet.
     page.evaluate("window.socket.io.engine.transport.ws.send = () => {}")
     pause.click()
-    expect(said.filter(has_text="was not answered: see whether it was done")).to_be_visible()
+    expect(text.filter(has_text="was not answered: see whether it was done")).to_be_visible()

@@ -53,10 +53,14 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
         page.get_by_role("link", name="nightly", exact=True).click()
         expect(page.locator(".badge")).to_have_text("running")
         listed = installation.admin.json("GET", "/api/pipelines?pipeline=archive")["runs"]
-        (told,) = [one for one in listed if one["name"] == "nightly"]
-        assert (told["phase"], told["lag_rows"], told["done_share"]) == ("running", 100, 0.75)
-        assert told["logs"] == [{"topic": "orders", "partition": 0, "at": 300, "end": 400}]
-        whole = installation.admin.json("GET", f"/api/pipelines/{told['run']}")
+        (document,) = [one for one in listed if one["name"] == "nightly"]
+        assert (document["phase"], document["lag_rows"], document["done_share"]) == (
+            "running",
+            100,
+            0.75,
+        )
+        assert document["logs"] == [{"topic": "orders", "partition": 0, "at": 300, "end": 400}]
+        whole = installation.admin.json("GET", f"/api/pipelines/{document['run']}")
         assert whole["points"][-1]["lag_rows"] == 100
         assert "--table=/lake/nightly" in whole["command"]
         assert "hunter22" not in json.dumps(whole)

@@ -121,8 +121,8 @@ def test_a_name_in_the_log_and_of_a_node_is_no_script(page: Page, tmp_path: Path
     store.close()
     with ExitStack() as stack:
         lookupd = stack.enter_context(Lookupd(tmp_path / "lookupd"))  # others remember no such node
-        told = f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
-        stack.enter_context(Daemon(tmp_path / "nsqd", told, f"-broadcast-address={TAG}"))
+        flags = f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
+        stack.enter_context(Daemon(tmp_path / "nsqd", flags, f"-broadcast-address={TAG}"))
         asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
         admin = stack.enter_context(Admin(tmp_path / "admin", asked, "-login=off"))
         base = f"http://127.0.0.1:{admin.http_port}"

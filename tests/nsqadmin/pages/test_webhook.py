@@ -21,13 +21,13 @@ def press(page: Page, name: str, typed: str = "") -> None:
 def is_told(hook: Elsewhere, **expected: str) -> None:
     """The next document says this, beside what is different each time."""
     method, at, body = hook.next()
-    told = json.loads(body)
+    notice = json.loads(body)
     assert (method, at) == ("POST", "/hook")
-    assert told.pop("timestamp") > 1_700_000_000
-    assert told.pop("remote_ip").startswith("127.0.0.1:")
-    assert "Chrome" in told.pop("user_agent")
-    assert told.pop("via") == socket.gethostname()
-    assert told == expected
+    assert notice.pop("timestamp") > 1_700_000_000
+    assert notice.pop("remote_ip").startswith("127.0.0.1:")
+    assert "Chrome" in notice.pop("user_agent")
+    assert notice.pop("via") == socket.gethostname()
+    assert notice == expected
 
 
 def test_each_action_is_reported_with_its_page(

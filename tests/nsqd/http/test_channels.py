@@ -68,8 +68,8 @@ def test_dead_letters_are_redriven(nsqd: Running) -> None:
 
 
 def test_a_rate_holds_a_consumer_back(node: Running) -> None:
-    told = {"topic_name": "t", "channel_name": "ch", "bytes_per_second": 1024}
-    assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (200, told)
+    answer = {"topic_name": "t", "channel_name": "ch", "bytes_per_second": 1024}
+    assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (200, answer)
     for _ in range(40):
         assert node.request("POST", "/mpub?topic=t", b"\n".join([b"x" * 990] * 2)).status == 200
     with node.client() as client:
@@ -88,8 +88,8 @@ def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
     with node.client(client_id="slow-1") as slow, node.client(client_id="quick") as quick:
         for client in (slow, quick):
             assert client.ask(b"SUB t ch\n") == ok()
-        told = node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=2&client_prefix=slow")
-        assert told == (200, {"topic_name": "t", "channel_name": "ch", "clients": 1})
+        answer = node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=2&client_prefix=slow")
+        assert answer == (200, {"topic_name": "t", "channel_name": "ch", "clients": 1})
         slow.send(b"RDY 100\n")
         eventually(lambda: node.channel("t", "ch")["in_flight_count"] == 2)
         rows = {row["client_id"]: row for row in node.channel("t", "ch")["clients"]}

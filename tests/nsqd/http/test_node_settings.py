@@ -63,8 +63,8 @@ def test_a_topic_is_made_whose_channels_consumers_may_not_make(node: Running) ->
     assert post(node, made) == (200, "")
     assert post(node, made) == (200, "")  # the same again
     with node.client() as client:
-        said = b"topic closed has no channel ch, and consumers may make none"
-        assert client.ask(b"SUB closed ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
+        given = b"topic closed has no channel ch, and consumers may make none"
+        assert client.ask(b"SUB closed ch\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + given)
     changed = "/topic/meta/update?topic=closed&disable_channel_auto_create={}"
     assert post(node, changed.format("false")) == (200, "")
     assert node.answer_to(b"SUB closed ch\n") == ok()
@@ -82,8 +82,8 @@ def test_consumers_find_only_created_channels(node: Running) -> None:
     answer = post(node, "/topic/config?topic=t&disable_channel_auto_create=true")
     assert json.loads(answer[1])["disable_channel_auto_create"] is True
     with node.client() as client:
-        said = b"topic t has no channel late, and consumers may make none"
-        assert client.ask(b"SUB t late\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + said)
+        given = b"topic t has no channel late, and consumers may make none"
+        assert client.ask(b"SUB t late\n") == error(b"E_SUB_CHANNEL_NOT_REGISTERED " + given)
         assert client.is_closed()
     assert post(node, "/channel/create?topic=t&channel=late") == (200, "")
     for name in (b"late", b"tail#ephemeral"):
@@ -117,8 +117,8 @@ def test_where_a_channel_stands(node: Running) -> None:
     with node.client() as client:
         client.consume("t", "ch", 1)
         client.message()
-        status, told = node.ask("GET", "/message/stats?topic=t&channel=ch")
-    rows = told["channels"]
+        status, document = node.ask("GET", "/message/stats?topic=t&channel=ch")
+    rows = document["channels"]
     assert (status, len(rows)) == (200, count_of(node))
     assert [row["partition"] for row in rows] == list(range(count_of(node)))
     assert sum(row["in_flight"] for row in rows) == 1
@@ -130,9 +130,9 @@ def test_where_a_channel_stands(node: Running) -> None:
 
 def test_bytes_by_the_hour(node: Running) -> None:
     node.publish("t", *[b"12345"] * 4)
-    status, told = node.ask("GET", "/message/historystats?topic=t")
+    status, document = node.ask("GET", "/message/historystats?topic=t")
     assert status == 200
-    hours = told["hourly_pub_size"]
+    hours = document["hourly_pub_size"]
     assert (len(hours), sum(hours)) == (24, 20)
     each = [
         sum(node.ask("GET", f"/message/historystats?topic=t&partition={n}")[1]["hourly_pub_size"])
@@ -149,9 +149,9 @@ def test_refused_publishes_are_counted(node: Running) -> None:
 
 
 def test_every_replica_is_on_this_node(node: Running) -> None:
-    status, told = node.ask("GET", "/coordinator/stats?topic=t")
+    status, document = node.ask("GET", "/coordinator/stats?topic=t")
     assert status == 200
-    rows = told["topic_coord_stats"]
+    rows = document["topic_coord_stats"]
     assert [row["partition"] for row in rows] == list(range(count_of(node)))
     assert {row["node"] for row in rows} == {"7"}
     assert all(len(row["isr_stats"]) == 1 and row["catchup_stats"] == [] for row in rows)
@@ -160,13 +160,16 @@ def test_every_replica_is_on_this_node(node: Running) -> None:
 def test_room_is_made_at_once(node: Running) -> None:
     node.publish("t", *[b"12345"] * 8)
     assert node.request("POST", "/topic/greedyclean?topic=t").status == 200
-    status, told = node.ask("POST", "/topic/greedyclean?topic=t")
-    assert (status, sum(row["earliest"] for row in told["partitions"])) == (200, 0)  # it is wanted
+    status, document = node.ask("POST", "/topic/greedyclean?topic=t")
+    assert (status, sum(row["earliest"] for row in document["partitions"])) == (
+        200,
+        0,
+    )  # it is wanted
     assert node.request("POST", "/channel/empty?topic=t&channel=ch").status == 200
 
-    told = node.ask("POST", "/topic/greedyclean?topic=t")[1]
-    assert len(told["partitions"]) == count_of(node)
-    assert sum(row["earliest"] for row in told["partitions"]) == 8
+    document = node.ask("POST", "/topic/greedyclean?topic=t")[1]
+    assert len(document["partitions"]) == count_of(node)
+    assert sum(row["earliest"] for row in document["partitions"]) == 8
 
 
 def test_deleted_topics_leave_nothing(node: Running) -> None:

@@ -51,8 +51,8 @@ def test_request_headers_override_members_of_ext(nsqd: Running) -> None:
 
 def test_a_key_and_a_trace_id_of_the_request_count(nsqd: Running) -> None:
     own = {"X-Nsqext-Key": "order-7", "X-Nsqext-##trace_id": "42"}
-    status, said = post(nsqd, "/pub_ext?topic=many", own)
-    assert (status, said["trace_id"], said["queue_offset"]) == (200, "42", 0)
+    status, given = post(nsqd, "/pub_ext?topic=many", own)
+    assert (status, given["trace_id"], given["queue_offset"]) == (200, "42", 0)
     (message,) = chain(*stored(nsqd, "many"))
     assert (message.sections[Section.KEY], message.sections[Section.TRACE]) == (b"order-7", 42)
     topic = nsqd.daemon.broker.topics["many"]
@@ -60,7 +60,7 @@ def test_a_key_and_a_trace_id_of_the_request_count(nsqd: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("own", "given"),
     [
         ({}, "MISSING_ARG_EXT"),
         ({"X-Other": "a"}, "MISSING_ARG_EXT"),
@@ -77,18 +77,18 @@ def test_a_key_and_a_trace_id_of_the_request_count(nsqd: Running) -> None:
     ],
 )
 def test_headers_of_the_request_that_are_refused(
-    nsqd: Running, own: dict[str, str], said: str
+    nsqd: Running, own: dict[str, str], given: str
 ) -> None:
-    assert post(nsqd, "/pub_ext?topic=e", own) == (400, {"message": said})
+    assert post(nsqd, "/pub_ext?topic=e", own) == (400, {"message": given})
     assert stored(nsqd, "e")[0] == []
 
 
 def test_request_headers_count_towards_the_bound(nsqd: Running) -> None:
     text = '{"a":"' + "\\\\" * (limits.HEADERS_BYTES_MAX // 4) + '"}'
     own = {"X-Nsqext-B": "\\" * (limits.HEADERS_BYTES_MAX // 4)}
-    status, said = post(nsqd, f"/pub_ext?topic=e&ext={quote(text, safe=chr(92))}", own)
-    assert (status, said["message"].split(" ")[0]) == (400, "E_INVALID_JSON_HEADER")
-    assert f"more than {limits.HEADERS_BYTES_MAX}" in said["message"]
+    status, given = post(nsqd, f"/pub_ext?topic=e&ext={quote(text, safe=chr(92))}", own)
+    assert (status, given["message"].split(" ")[0]) == (400, "E_INVALID_JSON_HEADER")
+    assert f"more than {limits.HEADERS_BYTES_MAX}" in given["message"]
 
 
 # --- producers that number ---
@@ -110,17 +110,17 @@ def test_a_repeat_with_headers_stores_nothing(nsqd: Running) -> None:
 
 def test_a_trace_id_of_a_numbered_publish(nsqd: Running) -> None:
     target = numbered("many", '{"##trace_id":"9"}', 0, "&defer=100")
-    status, said = post(nsqd, target)
-    assert (status, said["trace_id"], said["queue_offset"]) == (200, "9", 0)
+    status, given = post(nsqd, target)
+    assert (status, given["trace_id"], given["queue_offset"]) == (200, "9", 0)
     assert post(nsqd, target) == (200, {"status": "OK", "trace_id": "9"})
     (message,) = chain(*stored(nsqd, "many"))
-    assert message.id == said["id"]
+    assert message.id == given["id"]
     assert message.sections[Section.TRACE] == 9
     assert Section.DUE in message.sections
 
 
 def test_numbers_and_a_key_exclude_each_other(nsqd: Running) -> None:
-    status, said = post(nsqd, numbered("many", '{"key":"k"}', 0))
+    status, given = post(nsqd, numbered("many", '{"key":"k"}', 0))
     rule = "a producer that numbers its messages has a partition of its own"
-    assert (status, said) == (400, {"message": f"INVALID_ARG_KEY 'k': {rule}"})
+    assert (status, given) == (400, {"message": f"INVALID_ARG_KEY 'k': {rule}"})
     assert stored(nsqd, "many") == [[]] * COUNT

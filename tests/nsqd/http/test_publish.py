@@ -27,7 +27,7 @@ def connect(nsqd: Running) -> socket.socket:
     return socket.create_connection((address.host, address.port), TIMEOUT_SECONDS)
 
 
-def heard(sock: socket.socket, count: int) -> bytes:
+def received(sock: socket.socket, count: int) -> bytes:
     data = b""
     while data.count(b"HTTP/1.1 ") < count or not data.endswith(b"OK"):
         data += sock.recv(65536)
@@ -41,14 +41,14 @@ def test_publishes_that_come_together_share_a_sync(tmp_path: Path, pipelined: bo
         each = CONNECTIONS // len(socks)
         for sock in socks:
             sock.sendall(REQUEST)
-            heard(sock, 1)
+            received(sock, 1)
         before = sync_count(nsqd)
         gate = threading.Event()
         nsqd.loop.call_soon_threadsafe(gate.wait)  # nothing is served until all have asked
         for sock in socks:
             sock.sendall(REQUEST * each)
         gate.set()
-        assert all(heard(sock, each).count(b"200 OK") == each for sock in socks)
+        assert all(received(sock, each).count(b"200 OK") == each for sock in socks)
         assert sync_count(nsqd) - before < CONNECTIONS / 4
         total = len(socks) + CONNECTIONS
         assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == total

@@ -53,7 +53,7 @@ ROW = {"revision": 1, "created": 1, "document": {}}
 NOTHING: dict[str, Any] = {"records": {}, "topics": {}, "channels": {}}
 
 
-def told(**given: Any) -> bytes:
+def memory(**given: Any) -> bytes:
     """A body with one node's answer."""
     one = {"node": 1, "uuid": "9", "revision": 1, "restorations": 0, **NOTHING, **given}
     return json.dumps({"memories": [one]}).encode()
@@ -141,18 +141,18 @@ def test_a_node_that_is_silent_is_waited_for_unless_it_is_lost() -> None:
         ("", b"[" * 100_000, "not what GET /cluster/memory answers"),
         ("", b'{"memories": [{"node": 1}]}', "missing required field `uuid`"),
         ("", b'{"memories": []}', "length >= 1 - at `$.memories`"),
-        ("", told(records=[1]), "Expected `object`, got `array`"),
-        ("", told(uuid="no number"), "invalid literal"),
-        ("", told(records={"x": ROW}), "x: a partition's key"),
-        ("", told(topics={"topics/": ROW}), "topics/: a name follows the prefix"),
-        ("", told(topics={"topics/a": ROW}), "topics/a"),
+        ("", memory(records=[1]), "Expected `object`, got `array`"),
+        ("", memory(uuid="no number"), "invalid literal"),
+        ("", memory(records={"x": ROW}), "x: a partition's key"),
+        ("", memory(topics={"topics/": ROW}), "topics/: a name follows the prefix"),
+        ("", memory(topics={"topics/a": ROW}), "topics/a"),
         ("lost=x", None, "lost 'x': numbers of nodes are needed"),
     ],
 )
 def test_invalid_requests_are_refused(query: str, body: bytes | None, reason: str) -> None:
-    status, told = Desk().restore(query, body)
+    status, reply = Desk().restore(query, body)
     assert status == 400
-    assert reason in told
+    assert reason in reply
 
 
 def test_topics_missing_in_the_view_come_from_the_files() -> None:

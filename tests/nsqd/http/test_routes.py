@@ -202,9 +202,9 @@ REFUSALS = [
          " producer that numbers its messages has a partition of its own"),
         (f"POST {path}?topic=p&partition=x&key=k x", 400, "E_BAD_PARTITION"),
     )],
-    *[(f"POST {path}?topic=t&{stamp} x", 400, said)
+    *[(f"POST {path}?topic=t&{stamp} x", 400, message)
       for path in ("/pub", "/mpub")
-      for stamp, said in (
+      for stamp, message in (
           ("producer_id=1", "MISSING_ARG_SEQUENCE"),
           ("sequence=1", "MISSING_ARG_PRODUCER_ID"),
           ("producer_epoch=1", "MISSING_ARG_PRODUCER_ID"),
@@ -229,11 +229,11 @@ REFUSALS = [
 
 def test_a_refusal_names_the_rule_and_changes_nothing(world: Running) -> None:
     before = look(world)
-    for request, status, said in REFUSALS:
+    for request, status, message in REFUSALS:
         method, target, *body = request.split(" ", 2)
         got, document = world.ask(method, target, "".join(body).encode())
-        assert (got, document["message"][: len(said)]) == (status, said), request
-        if said == "E_BAD_PARTITION":
+        assert (got, document["message"][: len(message)]) == (status, message), request
+        if message == "E_BAD_PARTITION":
             assert "0 to " in document["reason"], request
         assert look(world) == before, request
 

@@ -109,8 +109,8 @@ def ext(nsqd: Running, name: str, headers: str, more: str = "") -> tuple[int, An
 def test_headers_are_stored_as_they_came(nsqd: Running) -> None:
     nsqd.request("POST", f"/topic/create?topic=e&extend=true&partition_num={COUNT}")
     text = '{"a":"b", "key":"k","##trace_id":"9"}'
-    status, said = ext(nsqd, "e", text)
-    assert (status, said["trace_id"], said["queue_offset"]) == (200, "9", 0)
+    status, given = ext(nsqd, "e", text)
+    assert (status, given["trace_id"], given["queue_offset"]) == (200, "9", 0)
     assert stored(nsqd, "e")[murmur3_32(b"k") % COUNT] == [b"x"]
     whole = {Section.TRACE: 9, Section.KEY: b"k", Section.HEADERS: text.encode()}
     assert sections(nsqd, "e") == [whole]

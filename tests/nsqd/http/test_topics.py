@@ -55,10 +55,10 @@ def test_settings_are_taken_together_and_given_back(nsqd: Running) -> None:
     expected = (200, {"topic_name": "t", **chosen, "own": list(chosen)})
     assert ask(nsqd, "POST", query) == expected
     assert ask(nsqd, "GET", "topic=t") == expected
-    status, told = ask(nsqd, "POST", "topic=t&max_age=&durability=")
+    status, answer = ask(nsqd, "POST", "topic=t&max_age=&durability=")
     assert status == 200
-    assert told["own"] == list(chosen)[1:2] + list(chosen)[3:]
-    assert (told["max_age"], told["durability"], told["max_depth"]) == ("0s", "os", 5)
+    assert answer["own"] == list(chosen)[1:2] + list(chosen)[3:]
+    assert (answer["max_age"], answer["durability"], answer["max_depth"]) == ("0s", "os", 5)
 
 
 # --- how topics get their number of partitions ---

@@ -79,17 +79,17 @@ def post(node: Running, target: str, headers: dict[str, str]) -> bytes:
     return answer.body
 
 
-def headers_of(said: dict[int, int | bytes]) -> dict[str, str]:
-    found: dict[str, str] = json.loads(said[Section.HEADERS])  # type: ignore[arg-type]
+def headers_of(text: dict[int, int | bytes]) -> dict[str, str]:
+    found: dict[str, str] = json.loads(text[Section.HEADERS])  # type: ignore[arg-type]
     return found
 
 
 def test_pub_stores_it_and_traces_the_message(node: Running) -> None:
     for target in ("/pub?topic=e", "/pub?topic=e&partition=0", "/pub?topic=e&defer=1"):
         assert post(node, target, REQUEST) == b"OK"
-    for said in sections(node):
-        assert headers_of(said) == {"traceparent": CONTEXT}
-        assert said[Section.TRACE] == CONTEXT_ID
+    for text in sections(node):
+        assert headers_of(text) == {"traceparent": CONTEXT}
+        assert text[Section.TRACE] == CONTEXT_ID
 
 
 def test_pub_ext_adds_it_to_its_headers_and_its_own_wins(node: Running) -> None:
@@ -98,13 +98,13 @@ def test_pub_ext_adds_it_to_its_headers_and_its_own_wins(node: Running) -> None:
     own = quote(json.dumps({"traceparent": OTHER}))
     assert post(node, f"/pub_ext?topic=e&ext={own}", REQUEST) == b"OK"
     post(node, "/pub_ext?topic=e", {"X-Nsqext-Traceparent": OTHER, **REQUEST})
-    said = sections(node)
-    assert [headers_of(one) for one in said] == [
+    text = sections(node)
+    assert [headers_of(one) for one in text] == [
         {"a": "b", "traceparent": CONTEXT},
         {"traceparent": OTHER},
         {"traceparent": OTHER},
     ]
-    assert [one[Section.TRACE] for one in said] == [CONTEXT_ID, OTHER_ID, OTHER_ID]
+    assert [one[Section.TRACE] for one in text] == [CONTEXT_ID, OTHER_ID, OTHER_ID]
 
 
 def test_a_trace_id_of_the_publisher_wins(node: Running) -> None:
@@ -119,9 +119,9 @@ def test_a_trace_id_of_the_publisher_wins(node: Running) -> None:
 
 def test_an_unsampled_trace_parent_is_only_a_header(node: Running) -> None:
     post(node, "/pub?topic=e", {"traceparent": CONTEXT[:-2] + "00"})
-    (said,) = sections(node)
-    assert headers_of(said) == {"traceparent": CONTEXT[:-2] + "00"}
-    assert Section.TRACE not in said
+    (text,) = sections(node)
+    assert headers_of(text) == {"traceparent": CONTEXT[:-2] + "00"}
+    assert Section.TRACE not in text
 
 
 @pytest.mark.parametrize("value", ["", "x", CONTEXT.upper(), CONTEXT + "-1", "a\xe9"])

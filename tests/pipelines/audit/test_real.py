@@ -47,8 +47,8 @@ class Bench:
         table = str(self._path / "trace")
         self._end_is_readable()
         settings = defaults(trace.SETTINGS, url=self.node.url, table=table, once=True)
-        told = Progress("trace", stream=io.StringIO())
-        assert patiently(lambda: trace.run(self._spark, settings, told)) == 0
+        answer = Progress("trace", stream=io.StringIO())
+        assert patiently(lambda: trace.run(self._spark, settings, answer)) == 0
         chosen = {"topic": "orders", "trace": table, "json": True, "as-of": LATER, **given}
         settings = defaults(audit.SETTINGS, **chosen)
         self._capsys.readouterr()

@@ -84,10 +84,10 @@ def test_the_page_stands_alone_and_escapes_everything() -> None:
 
 
 def test_the_terminal_says_the_same() -> None:
-    said = "\n".join(lines(a_report()))
-    assert all(kind.title in said for kind in KINDS.values())
-    assert "9 of 10 messages are in the trace (90.0%" in said
-    assert said.splitlines()[-1].startswith("28 findings of 14 kinds and sources")
+    output = "\n".join(lines(a_report()))
+    assert all(kind.title in output for kind in KINDS.values())
+    assert "9 of 10 messages are in the trace (90.0%" in output
+    assert output.splitlines()[-1].startswith("28 findings of 14 kinds and sources")
     assert "\nclean (" in "\n".join(lines(a_report(findings=())))
 
 
@@ -98,10 +98,10 @@ def test_partitions_are_named_where_there_are_several() -> None:
     (example,) = a_report().findings[0].examples
     gap = Finding("gap", None, "the archive", 7, (replace(example, partition=3),), {0: 2, 3: 5})
     report = a_report(partitions=several, findings=(gap,))
-    said = "\n".join(lines(report))
-    assert "7 gap in the offsets, the archive, partition 0 (2), 3 (5)" in said
-    assert "  partition 3, offset 5 " in said
-    (row,) = (line.split() for line in said.splitlines() if line.split()[:2] == ["3", "900"])
+    output = "\n".join(lines(report))
+    assert "7 gap in the offsets, the archive, partition 0 (2), 3 (5)" in output
+    assert "  partition 3, offset 5 " in output
+    (row,) = (line.split() for line in output.splitlines() if line.split()[:2] == ["3", "900"])
     assert row == ["3", "900", "901", "-", "5"]
     seen = Seen()
     seen.feed(page(report))
@@ -126,12 +126,12 @@ class Moving:
         return Move(100, 0, left + ("offset:8" in dict(call.query).values()))
 
 
-@pytest.mark.parametrize(("restless", "said"), [(0, Answer.HELD), (5, Answer.HELD),
+@pytest.mark.parametrize(("restless", "output"), [(0, Answer.HELD), (5, Answer.HELD),
                                                 (1000, Answer.UNKNOWN)])  # fmt: skip
-def test_a_channel_that_moves_is_asked_again(restless: int, said: Answer) -> None:
+def test_a_channel_that_moves_is_asked_again(restless: int, output: Answer) -> None:
     api: Any = Moving(restless)
     asker = Asker(api, "orders")
-    assert asker("mail", 0, 7, "00000000000000ab") is said
+    assert asker("mail", 0, 7, "00000000000000ab") is output
 
 
 def test_a_channel_is_asked_about_one_partition(node: Node) -> None:

@@ -212,9 +212,9 @@ def test_the_table_of_another_trace_is_refused(tmp_path: Path) -> None:
 
 
 def test_trouble_beside_the_query_is_told_and_at_the_end_an_error(tmp_path: Path) -> None:
-    said = io.StringIO()
+    output = io.StringIO()
     table = LifeTable(str(tmp_path / "none"), str(tmp_path / "lives"))
-    keeper = LifeKeeper(table, "there", 0, Progress("trace", stream=said))
+    keeper = LifeKeeper(table, "there", 0, Progress("trace", stream=output))
     with pytest.raises(Exception, match="no Delta table"), keeper:
         keeper.after_batches(1)
-    assert "not brought up to date" in said.getvalue()
+    assert "not brought up to date" in output.getvalue()

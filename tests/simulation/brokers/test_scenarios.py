@@ -41,7 +41,7 @@ def is_led_elsewhere(cluster: JoinedCluster, node: JoinedNode) -> bool:
     except PenstockError:
         return False
     cluster.run(0.2)
-    return outcome.told == [None]
+    return outcome.answers == [None]
 
 
 def settle(cluster: JoinedCluster) -> None:
