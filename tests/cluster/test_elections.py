@@ -19,6 +19,7 @@ from penstock.limits import (
     FIRST_ELECTION_STEP_NS,
     LEADERSHIP_TAKEN_NS,
     NODE_LEASE_NS,
+    SECOND,
 )
 from penstock.replication.election import MemberReport
 from penstock.replication.leader import Outcome
@@ -202,6 +203,17 @@ def test_an_election_with_an_unknown_outcome_is_repeated() -> None:
     desk.settle(Outcome.UNKNOWN)
     assert desk.asked(ELECTION_STEP_NS + ELECTION_RETRY_NS - 1) is None
     assert desk.asked(ELECTION_STEP_NS + ELECTION_RETRY_NS) is not None
+
+
+def test_of_one_vacancy_is_logged_once_that_this_node_asks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "penstock")
+    desk = Desk(record=VACANT)
+    for second in range(1, 10):
+        assert desk.asked(second * SECOND) is not None
+        desk.settle(Outcome.UNKNOWN)
+    assert caplog.text.count("orders/0: this node asks to lead it: its leader resigned") == 1
 
 
 def test_a_refusal_that_shows_an_older_record_freezes() -> None:

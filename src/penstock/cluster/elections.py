@@ -80,6 +80,7 @@ class Vacancy:
     reason: str
     due_ns: int
     proposed: bool = False
+    is_logged: bool = False
     reports: dict[int, MemberReport] = field(default_factory=dict)
     report_due_ns: int = 0
 
@@ -317,7 +318,8 @@ class Elections:
         key = keys.partition(*name)
         besides, created = self._refusing(held.document)
         vacancy.proposed = True
-        if not self._is_first(name):
+        if not self._is_first(name) and not vacancy.is_logged:
+            vacancy.is_logged = True  # etcd may be away for hours, and each second one asks again
             _log.info("%s/%d: this node asks to lead it: %s", *name, vacancy.reason)
         self.batches.add(
             Proposal(
