@@ -65,6 +65,17 @@ ERRORS = [
 ]  # fmt: skip
 
 
+def test_what_nsqadmin_asks_for_every_few_seconds_is_not_logged(
+    lookupd: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "penstock.nsqlookupd"):
+        for path in ("/nodes", "/topics", "/info"):
+            assert lookupd.request("GET", path)[0] == 200
+    assert "200 GET /info" in caplog.text
+    assert "/nodes" not in caplog.text
+    assert "/topics" not in caplog.text
+
+
 @each(("method", "target", "status", "code"), ERRORS)
 def test_errors(shared: Running, method: str, target: str, status: int, code: str) -> None:
     found, body, headers = shared.request(method, target)

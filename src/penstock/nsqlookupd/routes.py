@@ -63,7 +63,7 @@ class Routes(Api):
         cluster: ClusterLookup | None = None,
     ) -> None:
         """`about`: the description of this nsqlookupd for an nsqd."""
-        super().__init__(log, clock, quiet=frozenset(("/metrics",)))
+        super().__init__(log, clock, quiet=frozenset(("/metrics", "/nodes", "/topics")))
         self._registry = registry
         self._about = about
         self._cluster = cluster

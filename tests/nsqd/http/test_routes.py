@@ -244,6 +244,17 @@ def test_broadcast_ports_replace_the_real_ones(tmp_path: Path) -> None:
         assert (info["tcp_port"], info["http_port"]) == (5, 6)
 
 
+def test_what_nsqadmin_asks_for_every_few_seconds_is_not_logged(
+    nsqd: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "penstock.nsqd"):
+        for path in ("/stats", "/cluster", "/info"):
+            nsqd.request("GET", path)
+    assert "200 GET /info" in caplog.text
+    assert "/stats" not in caplog.text
+    assert "/cluster" not in caplog.text
+
+
 def test_exiting(nsqd: Running) -> None:
     assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
     nsqd.call(lambda: setattr(nsqd.daemon.broker, "exiting", True))

@@ -22,9 +22,11 @@ from penstock.nsqd.http.publish import HttpPublishing
 from penstock.nsqd.http.stages import Staging
 from penstock.wire.names import ANY
 
-_QUIET = frozenset(
-    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/connections", "/channel/messages")
-)  # asked for again and again
+# Asked for again and again: nsqadmin asks for /stats every second.
+_QUIET = frozenset((
+    "/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/connections", "/channel/messages",
+    "/stats", "/cluster",
+))  # fmt: skip
 
 
 # These read the parameter themselves.
