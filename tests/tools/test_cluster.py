@@ -172,6 +172,15 @@ def test_partitions_without_publishes_come_first(nodes: Nodes, output: Any) -> N
     assert output().startswith("orders/0")
 
 
+def test_only_nodes_that_are_down_are_to_be_started(nodes: Nodes, output: Any) -> None:
+    nodes.partitions = [partition(0, None, [0, 1, 2])]
+    assert nodes.run("check") == 2
+    assert "One of them leads within seconds; if none does, look at their logs" in output()
+    nodes.alive[2] = False
+    assert nodes.run("check") == 2
+    assert "in sync is nodes 0, 1, 2. Start node 2: one of them leads then" in output()
+
+
 def test_a_leader_is_believed_before_others(nodes: Nodes, output: Any) -> None:
     """All three answer here as node 0 does, so what leads there is known best."""
     followers = [{"node": 1, "end_offset": 4, "lag": 3}, {"node": 2, "end_offset": 7, "lag": 0}]
@@ -223,11 +232,11 @@ def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, output: Any
 def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, output: Any) -> None:
     """A plan is shown first. What is left as it was is a failure."""
     assert nodes.run("restore") == 1
-    answer = output()
-    assert "nodes 0 have said what they remember" in answer
-    assert "1 partitions are put back: orders/0" in answer
-    assert "jobs/1 is left as it is: its topic is deleted" in answer
-    assert "restore the metadata of cluster test: give --yes" in answer
+    told = output()
+    assert "nodes 0 have said what they remember" in told
+    assert "1 partitions are put back: orders/0" in told
+    assert "jobs/1 is left as it is: its topic is deleted" in told
+    assert "restore the metadata of cluster test: give --yes" in told
     assert nodes.posted == ["/cluster/restore?lost="]
     assert nodes.run("restore", "--lost", "3", "--lost", "4", "--yes") == 1
     assert nodes.posted[1:] == [

@@ -145,7 +145,9 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
 def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
     here = [node for node in row["in_sync"] if node not in down]
     if row["offline"] or row["leader"] is None:
-        do = f"Start {_nodes(row['in_sync'])}: one of them leads then, and nothing is lost"
+        do = "One of them leads within seconds; if none does, look at their logs"
+        if away := set(row["in_sync"]) & down:
+            do = f"Start {_nodes(away)}: one of them leads then, and nothing is lost"
         return CRITICAL, f"offline, no leader; in sync is {_nodes(row['in_sync'])}", do
     if len(here) < row["min_in_sync"]:
         do = f"Start {_nodes(missing(row) | set(row['in_sync']) & down)}"
@@ -158,7 +160,8 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
         fault = f"under-replicated, without {_nodes(apart)}"
         if apart & down:
             return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
-        return WARNING, fault, "It catches up; if the lag does not fall, look at its log"
+        do = "It catches up, and after repeated failures counts minutes later; if the lag does not"
+        return WARNING, fault, f"{do} fall, look at its log"
     return OK, "", ""
 
 
