@@ -43,7 +43,7 @@ VERBS = {
     "pipeline": ("penstock.tools.pipeline", "run and list pipelines on Spark"),
     "sql": ("penstock.tools.sql", "query topics and tables with SQL (DuckDB, in this process)"),
     "bench": ("penstock.tools.bench", "measure how quickly an nsqd publishes and delivers"),
-    "completion": ("penstock.tools.app", "print a completion script: bash or zsh"),
+    "completion": ("penstock.tools.app", "print a completion script for a shell"),
 }
 _COMPLETE = "_PENSTOCK_COMPLETE"  # a shell that completes sets it; nothing else is printed then
 
