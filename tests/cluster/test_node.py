@@ -58,6 +58,22 @@ def test_an_unreadable_replica_is_dropped_and_copied_again(
     assert node.broker.health == "OK"
 
 
+def test_a_node_that_cannot_read_a_log_does_not_lead_it_and_lives_on(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", *(b"%d" % n for n in range(10)))
+    cluster.until(lambda: cluster.is_whole("orders"))
+    leader = cluster.led_by("orders")
+    _, wanted, last = cluster.record("orders").wanted
+    node = cluster.nodes[wanted]
+    node.disk.inject(Fault("read", errno.EIO, "orders/0/0", times=0))
+    leader.broker.topics["orders"].replicas[0].log.damage.add(3, 5, "the checksum does not match")
+    cluster.until(lambda: cluster.leader("orders") is cluster.nodes[last])
+    assert "orders: the log cannot be read" in node.broker.health
+    cluster.publish("orders", b"one")
+
+
 def test_a_leader_stays_while_its_followers_replica_waits_for_the_disk(
     cluster: JoinedCluster,
 ) -> None:

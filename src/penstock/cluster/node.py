@@ -39,6 +39,7 @@ from penstock.cluster.participant import (
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.view import Remembered, Versioned, ViewChange
+from penstock.errors import StorageError
 from penstock.limits import FULL_DISK_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS, REPLICA_TIMEOUT_NS
 from penstock.log.ledger import Ledger
 from penstock.replication.authority import Isolation
@@ -133,7 +134,11 @@ class ClusterNode:
         assignment = replicated.assignment
         waits = replicated.topic.durability == "disk"
         stopped = isinstance(assignment.role, Stopped)
-        extent = LogView(replicated.replica.log).extent()
+        try:
+            extent = LogView(replicated.replica.log).extent()
+        except StorageError as error:  # it ends, as that of a follower that cannot read does
+            assignment.stop(error.reason)
+            return None
         return Local(
             replicated.own.replica, stopped, waits, extent, assignment.leadership is not None
         )
