@@ -211,7 +211,9 @@ def test_a_snapshot_that_is_not_newer_is_refused(epoch: int) -> None:
 
 
 def test_a_corrupt_journal_is_replaced() -> None:
-    disk, journal, books = followed(4)
+    disk, journal, books = followed(3)
+    journal.files.sync()
+    journal.append(books.record())
     journal.close()
     data = bytearray(disk.content("data/channels.0"))
     data[3 * len(data) // 4 - 1] ^= 1  # in the third record
@@ -219,10 +221,12 @@ def test_a_corrupt_journal_is_replaced() -> None:
     journal = FollowedJournal.open(disk, "data")
     assert journal.position == NOTHING
     assert at(journal) == 2
+    assert "is corrupt, and 1 intact ones follow" in journal.files.corrupt
     with pytest.raises(JournalRefused, match="does not follow 0/0"):
         journal.append(books.record())
     journal.replace(books.snapshot())
     assert at(journal) == books.at
+    assert not journal.files.corrupt
 
 
 class History:

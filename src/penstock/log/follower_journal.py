@@ -79,6 +79,7 @@ class FollowedJournal:
                 f"record {_shown(at)} is no snapshot of a generation after {named(newest)}"
             )
         self.files.begin(record.generation, restamped(data, 0))
+        self.files.corrupt = ""  # the leader has said all of it again
         self.folding = Folding()
         self.folding.apply(record.handed_end, record.groups)
 
