@@ -331,6 +331,18 @@ def test_housekeeping_requests_a_snapshot_after_a_failed_write(channels: Channel
     assert (channels.cursor, channels.health.text) == (7, "OK")
 
 
+def test_a_full_disk_requests_nothing_until_it_has_room(channels: ChannelsLab) -> None:
+    channels.disk.inject(Fault("write"))
+    channels.record(at(2), 7)
+    channels.health.report("", Trouble.DISK_LOW, "disk almost full")
+    for _ in range(3):
+        channels.channels.settle(sync=True)
+        assert channels.turn() == []
+    channels.health.clear("", Trouble.DISK_LOW)
+    channels.channels.settle(sync=True)
+    assert channels.turn() == [RequestSnapshot(SESSION, EPOCH)]
+
+
 def test_a_corrupt_or_misplaced_record_is_refused(channels: ChannelsLab) -> None:
     for data in (record(at(2), 7)[:-1], record(at(3), 7)):
         channels.tell(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))

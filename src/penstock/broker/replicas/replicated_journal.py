@@ -258,8 +258,10 @@ class JournalReceiver:
         self._work()
 
     def settle(self, sync: bool) -> None:
-        """Housekeeping: request a record that failed to write again. `sync`: it is time to."""
-        self.machine.try_again()
+        """Housekeeping: request a record that failed to write again, but not while the disk is
+        full: each second a snapshot would fit, and the next record not. `sync`: it is time to."""
+        if not self._health.reason("", Trouble.DISK_LOW):
+            self.machine.try_again()
         if sync:
             self.machine.sync_all()
         self._work()
