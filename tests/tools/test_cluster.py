@@ -148,7 +148,7 @@ def test_of_several_nodes_of_a_cluster_one_is_told(nodes: Nodes, output: Any) ->
 def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, output: Any) -> None:
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
     assert nodes.run("check") == 1
-    assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in output()
+    assert "orders/0: fewer replicas than its topic wants. Add a node: it gets one." in output()
 
 
 def test_partitions_without_publishes_come_first(nodes: Nodes, output: Any) -> None:

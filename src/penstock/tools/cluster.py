@@ -155,7 +155,7 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
     if row["under_replicated"]:
         apart = missing(row)
         if not apart:
-            do = "It keeps to the nodes that there were when it was made"
+            do = "Add a node: it gets one. With enough nodes, an nsqlookupd with --cluster makes it"
             return WARNING, "fewer replicas than its topic wants", do
         fault = f"under-replicated, without {_nodes(apart)}"
         if apart & down:
