@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
-from penstock.cluster.documents import MEMBERSHIP, REMOVED, STATES, identity_text
+from penstock.cluster.documents import DRAINING, MEMBERSHIP, REMOVED, STATES, identity_text
 from penstock.cluster.metadata_topics import target_for
 from penstock.errors import StorageError
 from penstock.limits import NODE_ID_MAX, SECOND
@@ -253,7 +253,9 @@ class NodeStates:
             record = held.document
             if number in record.wanted or record.member_on(number) is not None:
                 where = f"{name.topic}/{name.number}"
-                reason = f"node {number} has a replica of {where}: drain it first"
+                is_draining = self._view.memberships[number].document.state == DRAINING
+                do = "add a node that takes it" if is_draining else "drain it first"
+                reason = f"node {number} has a replica of {where}: {do}"
                 raise because(409, "NODE_HAS_REPLICAS", reason)
 
 

@@ -239,10 +239,13 @@ def test_a_node_is_removed_when_it_holds_no_replica(desk: NodesDesk) -> None:
     desk.put(keys.partition("t", 0), RECORD.encode(record))
     reason = "node 2 has a replica of t/0: drain it first"
     assert desk.ask("node=2&state=removed") == (409, f"NODE_HAS_REPLICAS: {reason}")
+    desk.put(keys.member(2), MEMBERSHIP.encode(Membership(2, 1, "", 0, 7, 0, DRAINING)))
+    reason = "node 2 has a replica of t/0: add a node that takes it"
+    assert desk.ask("node=2&state=removed") == (409, f"NODE_HAS_REPLICAS: {reason}")
     desk.put(keys.node(2), NODE.encode(node))
     reason = "node 2 lives: stop it first"
     assert desk.ask("node=2&state=removed") == (409, f"NODE_LIVES: {reason}")
-    assert desk.state == ACTIVE
+    assert desk.state == DRAINING
 
 
 def test_a_change_by_another_meanwhile_is_not_overwritten(desk: NodesDesk) -> None:
