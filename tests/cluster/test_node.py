@@ -325,6 +325,19 @@ def test_leaderships_go_to_a_node_that_has_room_and_come_back(cluster: JoinedClu
     cluster.until(lambda: cluster.leader("orders") is node, FULL_DISK_NS / SECOND + 60)
 
 
+def test_publishes_do_not_wait_for_a_full_node_that_cannot_promise(cluster: JoinedCluster) -> None:
+    """There is no room for a record of its ledger either, so it follows nobody."""
+    cluster.make("orders")
+    cluster.publish("orders", b"before")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    node = cluster.led_by("orders")
+    node.disk.inject(Fault("write", errno.ENOSPC, "ledger", times=0))
+    full(node)
+    cluster.until(lambda: cluster.leader("orders") not in (None, node))
+    outcome = cluster.led_by("orders").put("orders", b"one")
+    assert cluster.until(lambda: outcome.stored) < REPLICA_TIMEOUT_NS / SECOND / 2
+
+
 def test_where_all_are_full_the_leader_stays_and_refuses(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")

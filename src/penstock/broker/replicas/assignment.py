@@ -104,9 +104,11 @@ class Assignment:
     @property
     def has_failed(self) -> bool:
         """It acknowledges nothing: it is stopped, or its disk refuses writes."""
-        follower = self.follower
-        waits = follower is not None and follower.awaited is Awaited.ROOM
-        return waits or isinstance(self.role, Stopped)
+        awaited = self.follower.awaited if self.follower is not None else Awaited.NOTHING
+        has_no_room = awaited is Awaited.ROOM
+        if awaited is Awaited.EPOCH:  # no promise is stored, so it follows nobody
+            has_no_room = bool(self._replication.epoch_ledger.trouble)
+        return has_no_room or isinstance(self.role, Stopped)
 
     @property
     def committed(self) -> int:
