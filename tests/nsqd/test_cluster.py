@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.cluster.keys import PartitionName
 from penstock.errors import ConfigError
 from penstock.net.exchange import Response
-from penstock.nsqd.cluster import shared_secrets
+from penstock.nsqd.cluster import ClusterMember, shared_secrets
 from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import join_answers
 from penstock.nsqd.options import read_options
@@ -46,6 +46,19 @@ def test_the_data_of_an_official_nsqd_is_not_taken_over_in_a_cluster(tmp_path: P
     official.write_text('{"version": "1.3.0", "topics": [{"name": "orders", "channels": []}]}')
     assert "the data of an nsqd without a cluster" in start_with_cluster(tmp_path / "data")
     assert official.exists()
+
+
+@pytest.mark.parametrize("is_tidy", [True, False])
+async def test_only_a_tidy_stop_vouches_for_the_ledger(is_tidy: bool) -> None:
+    done: list[str] = []
+
+    async def close() -> None:
+        done.append("coordinator")
+
+    ledger = SimpleNamespace(stopped="", close=lambda: done.append("ledger"))
+    member: Any = SimpleNamespace(coordinator=SimpleNamespace(close=close), ledger=ledger)
+    await ClusterMember.stop(member, is_tidy)
+    assert done == ["coordinator", "ledger"][: 1 + is_tidy]
 
 
 # --- answers of several nodes, put together ---

@@ -511,10 +511,11 @@ class ClusterMember:
             leave(self.coordinator, (self.cluster.participant.registration,), gone.set)
             await gone.wait()
 
-    async def stop(self) -> None:
-        """Call after the broker's files are closed."""
+    async def stop(self, is_tidy: bool) -> None:
+        """Call after the broker's files are closed. Not tidy: by a fault, so nothing vouches for
+        the ledger."""
         await self.coordinator.close()
-        if hasattr(self, "ledger") and not self.ledger.stopped:
+        if is_tidy and hasattr(self, "ledger") and not self.ledger.stopped:
             self.ledger.close()
 
 

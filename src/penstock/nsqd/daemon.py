@@ -302,7 +302,7 @@ class Daemon:
         if not self.broken:
             self.broker.close()
         if self.member is not None:
-            await self.member.stop()
+            await self.member.stop(is_tidy=not self.broken)
         self._close_node()
         await self._fetcher.close()
         log.info("NSQ: bye")
