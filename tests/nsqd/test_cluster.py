@@ -1,6 +1,7 @@
 """What a daemon with `--cluster` checks before it asks for the cluster."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,12 @@ import pytest
 from e2e.daemon import Daemon, DaemonFailed
 from e2e.ports import kept_port
 from penstock import limits
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Failed, KeyValue, Reading
+from penstock.cluster.documents import CLUSTER, Cluster
 from penstock.cluster.keys import PartitionName
 from penstock.errors import ConfigError
+from penstock.log.disk import OsDisk
 from penstock.net.exchange import Response
 from penstock.nsqd.cluster import ClusterMember, shared_secrets
 from penstock.nsqd.cluster_state import ClusterState
@@ -46,6 +51,27 @@ def test_the_data_of_an_official_nsqd_is_not_taken_over_in_a_cluster(tmp_path: P
     official.write_text('{"version": "1.3.0", "topics": [{"name": "orders", "channels": []}]}')
     assert "the data of an nsqd without a cluster" in start_with_cluster(tmp_path / "data")
     assert official.exists()
+
+
+async def test_a_start_says_once_that_it_waits_for_etcd(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COORDINATOR_RETRY_NS", 0)
+    found = KeyValue(keys.CLUSTER, CLUSTER.encode(Cluster(7, 1, 1, 0)), 1, 1)
+    answers = [Failed("it is away")] * 5 + [Reading(1, found), Reading(1, None)]
+    coordinator = SimpleNamespace(endpoint="etcd1:2379", reason="")
+
+    def read(key: str, done: Callable[[object], None]) -> None:
+        coordinator.reason = "it is away"
+        done(answers.pop(0))
+
+    coordinator.read = read
+    options = read_options(["--cluster=etcd://etcd1:2379"], {})
+    nothing: Any = None
+    member: Any = ClusterMember(options, nothing, OsDisk(), nothing, nothing, nothing)
+    member.coordinator = coordinator
+    await member.prepare(tmp_path)
+    assert caplog.text.count("waiting for etcd at etcd1:2379: it is away") == 1
 
 
 @pytest.mark.parametrize("is_tidy", [True, False])

@@ -178,9 +178,11 @@ class ClusterMember:
 
     async def _read_uuid(self, may_make: bool) -> int:
         """0: it is not known yet."""
+        had_failed = bool(self.coordinator.reason)
         answer = await self._ask(lambda done: self.coordinator.read(keys.CLUSTER, done))
         if isinstance(answer, Failed):
-            log.warning("waiting for etcd at %s: %s", self.coordinator.endpoint, answer.reason)
+            if not had_failed:  # the next ones are no news
+                log.warning("waiting for etcd at %s: %s", self.coordinator.endpoint, answer.reason)
             return 0
         if isinstance(answer, Reading) and answer.entry is not None:
             return CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
