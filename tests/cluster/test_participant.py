@@ -19,7 +19,7 @@ from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refuse
 from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Versioned, View
 from penstock.cluster.watch import Phase, Watching
-from penstock.limits import MS, NODE_LEASE_NS, SECOND
+from penstock.limits import MS, NODE_LEASE_NS, SECOND, WATCH_PROGRESS_NS
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -224,6 +224,19 @@ def test_a_node_whose_key_was_removed_registers_again() -> None:
     desk.run(1)
     assert desk.is_held()
     assert "nodes/2" in desk.store.entries
+
+
+def test_a_node_that_lives_enters_again_where_etcd_was_lost_and_restored() -> None:
+    desk = Desk()
+    empty = Store().backup()
+    desk.run()
+    desk.store.restore(empty)
+    desk.run(2 * WATCH_PROGRESS_NS / SECOND)
+    assert desk.view.frozen
+    desk.store.put("cluster", CLUSTER.encode(Cluster(1, 1, 1, 1)))  # restored once
+    desk.run(LEASE_S + 10)
+    assert desk.is_held()
+    assert desk.stored() == desk.membership
 
 
 def test_a_start_with_an_unknown_outcome_is_written_once() -> None:

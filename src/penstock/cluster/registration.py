@@ -173,6 +173,17 @@ class Registration(Leased):
         self.reason = ""  # why it is refused
         self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
 
+    def tick(self, mono_ns: int, is_current: bool) -> None:
+        if is_current and self._is_lost and self.phase is Registering.HELD:
+            self.phase = Registering.AWAY
+        super().tick(mono_ns, is_current)
+
+    @property
+    def _is_lost(self) -> bool:
+        """What etcd had of it was lost, and the restored metadata has not: only the view does."""
+        held = self.view.memberships.get(self.own)
+        return held is not None and not held.revision
+
     def _may_begin(self) -> bool:
         """The start is registered."""
         if self._is_refused():
@@ -222,7 +233,7 @@ class Registration(Leased):
                 state=held.document.state,
                 id_floor=max(held.document.id_floor, self.membership.id_floor),
             )
-            if self.membership == held.document:
+            if self.membership == held.document and not self._is_lost:
                 return
         key = keys.member(self.own)
         change = Put(key, MEMBERSHIP.encode(self.membership))
