@@ -38,7 +38,7 @@ class Nodes:
         self.alive = [True] * 3
         self.is_known = False  # where a node was that is down
         self.states = ["active"] * 3
-        self.health = "OK"
+        self.health, self.trouble = "OK", ""
         self.failure: NodeFailed | None = None
         self.posted: list[str] = []
 
@@ -63,7 +63,7 @@ class Nodes:
             for node, alive in enumerate(self.alive)
         ]
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
-                    "trouble": "", "health": self.health, "nodes": nodes,
+                    "trouble": self.trouble, "health": self.health, "nodes": nodes,
                     "partitions": self.partitions}  # fmt: skip
         return Answer(200, json.dumps(document).encode(), {})
 
@@ -128,6 +128,15 @@ def test_a_node_that_is_not_well(nodes: Nodes, output: Any) -> None:
     nodes.health = "NOK - free disk is below 1 GiB"
     assert nodes.run("check") == 1
     assert output().startswith("PENSTOCK WARNING - node 0: NOK - free disk is below 1 GiB")
+
+
+def test_where_etcd_was_lost_it_says_how_it_is_rebuilt(nodes: Nodes, output: Any) -> None:
+    nodes.trouble = "etcd does not answer"
+    assert nodes.run("check") == 1
+    assert output().endswith("Look at etcd\n")
+    nodes.trouble = "the metadata in etcd is not trusted: the coordinator knows no cluster"
+    assert nodes.run("check") == 1
+    assert output().endswith("and rebuild what it has lost: penstock cluster restore\n")
 
 
 def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, output: Any) -> None:

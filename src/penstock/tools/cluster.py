@@ -117,7 +117,10 @@ def findings(found: Cluster) -> Iterator[Finding]:
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
     for number, answer in found.answers.items():
         if answer["trouble"]:
-            yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, "Look at etcd")
+            do = "Look at etcd"
+            if "not trusted" in answer["trouble"]:  # it answers, and knows less than the node
+                do += ", and rebuild what it has lost: penstock cluster restore"
+            yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, do)
         elif (health := answer.get("health", "OK")) != "OK":  # older nodes do not say
             do = "Look at the log of that node"
             yield Finding(WARNING, f"node {number}: {health}", 0, do)
