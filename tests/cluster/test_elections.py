@@ -205,9 +205,7 @@ def test_an_election_with_an_unknown_outcome_is_repeated() -> None:
     assert desk.asked(ELECTION_STEP_NS + ELECTION_RETRY_NS) is not None
 
 
-def test_of_one_vacancy_is_logged_once_that_this_node_asks(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_candidacy_is_logged_once_a_vacancy(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "penstock")
     desk = Desk(record=VACANT)
     for second in range(1, 10):

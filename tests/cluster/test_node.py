@@ -58,9 +58,7 @@ def test_an_unreadable_replica_is_dropped_and_copied_again(
     assert node.broker.health == "OK"
 
 
-def test_a_node_that_cannot_read_a_log_does_not_lead_it_and_lives_on(
-    cluster: JoinedCluster,
-) -> None:
+def test_an_unreadable_log_stops_its_replica_and_not_the_node(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.publish("orders", *(b"%d" % n for n in range(10)))
     cluster.until(lambda: cluster.is_whole("orders"))

@@ -226,7 +226,7 @@ def test_a_node_whose_key_was_removed_registers_again() -> None:
     assert "nodes/2" in desk.store.entries
 
 
-def test_a_node_that_lives_enters_again_where_etcd_was_lost_and_restored() -> None:
+def test_a_live_node_registers_again_in_a_restored_etcd() -> None:
     desk = Desk()
     empty = Store().backup()
     desk.run()

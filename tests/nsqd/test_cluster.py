@@ -75,7 +75,7 @@ async def test_a_start_says_once_that_it_waits_for_etcd(
 
 
 @pytest.mark.parametrize("is_tidy", [True, False])
-async def test_only_a_tidy_stop_vouches_for_the_ledger(is_tidy: bool) -> None:
+async def test_only_a_tidy_stop_closes_the_ledger(is_tidy: bool) -> None:
     done: list[str] = []
 
     async def close() -> None:

@@ -65,7 +65,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
-def test_what_nsqadmin_asks_for_every_few_seconds_is_not_logged(
+def test_polling_by_nsqadmin_is_not_logged(
     lookupd: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "penstock.nsqlookupd"):

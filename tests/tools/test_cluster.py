@@ -130,7 +130,7 @@ def test_a_node_that_is_not_well(nodes: Nodes, output: Any) -> None:
     assert output().startswith("PENSTOCK WARNING - node 0: NOK - free disk is below 1 GiB")
 
 
-def test_where_etcd_was_lost_it_says_how_it_is_rebuilt(nodes: Nodes, output: Any) -> None:
+def test_lost_metadata_names_the_restore(nodes: Nodes, output: Any) -> None:
     nodes.trouble = "etcd does not answer"
     assert nodes.run("check") == 1
     assert output().endswith("Look at etcd\n")
@@ -144,7 +144,7 @@ def test_over_https_the_other_nodes_are_named_and_not_asked(nodes: Nodes, output
     assert "not asked: node 1, node 2, whose addresses for HTTPS are not known" in output()
 
 
-def test_of_several_nodes_of_a_cluster_one_is_told(nodes: Nodes, output: Any) -> None:
+def test_a_desired_state_goes_to_one_of_several_nodes(nodes: Nodes, output: Any) -> None:
     """It passes on to the others what is about a topic; they would do it again."""
     three = [f"--nsqd-http-address=node{number}:4151" for number in range(3)]
     assert main(["topic", "pause", "orders", *three]) == 0
@@ -241,11 +241,11 @@ def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, output: Any
 def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, output: Any) -> None:
     """A plan is shown first. What is left as it was is a failure."""
     assert nodes.run("restore") == 1
-    told = output()
-    assert "nodes 0 have said what they remember" in told
-    assert "1 partitions are put back: orders/0" in told
-    assert "jobs/1 is left as it is: its topic is deleted" in told
-    assert "restore the metadata of cluster test: give --yes" in told
+    answer = output()
+    assert "nodes 0 have said what they remember" in answer
+    assert "1 partitions are put back: orders/0" in answer
+    assert "jobs/1 is left as it is: its topic is deleted" in answer
+    assert "restore the metadata of cluster test: give --yes" in answer
     assert nodes.posted == ["/cluster/restore?lost="]
     assert nodes.run("restore", "--lost", "3", "--lost", "4", "--yes") == 1
     assert nodes.posted[1:] == [

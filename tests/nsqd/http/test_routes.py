@@ -244,9 +244,7 @@ def test_broadcast_ports_replace_the_real_ones(tmp_path: Path) -> None:
         assert (info["tcp_port"], info["http_port"]) == (5, 6)
 
 
-def test_what_nsqadmin_asks_for_every_few_seconds_is_not_logged(
-    nsqd: Running, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_polling_by_nsqadmin_is_not_logged(nsqd: Running, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "penstock.nsqd"):
         for path in ("/stats", "/cluster", "/info"):
             nsqd.request("GET", path)
