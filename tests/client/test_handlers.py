@@ -219,6 +219,18 @@ async def test_a_cancelled_handler_gives_its_message_back() -> None:
         ]
 
 
+@each("concurrency", [1, 2])
+async def test_a_cancelled_task_that_a_handler_waits_for_is_a_failure(concurrency: int) -> None:
+    async def handle(_: Message) -> None:
+        other = asyncio.create_task(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(other.cancel)
+        await other
+
+    frames = [message(number, b"one") for number in (1, 2, 3)]
+    lines, _ = await run(frames, handle, {}, concurrency=concurrency)
+    assert sorted(lines) == [b"FIN f", b"REQ 1 90000", b"REQ 2 90000", b"REQ 3 90000"]
+
+
 @each(
     "how",
     [

@@ -5,6 +5,8 @@
     raises Exception   what `on_error` says; else REQ with `requeue_delay_s` times the attempts, and
                        a failure
     takes too long     HandlerTimeout is raised in its place
+    waits for a task   as if it had raised an exception
+      that is cancelled
     is cancelled       REQ at once, no failure
 
 What would go back after `max_attempts` is given up instead: `on_giving_up`, then FIN.
@@ -113,6 +115,13 @@ class Work:
                     continue
                 try:
                     await handler(message)
+                except asyncio.CancelledError as error:
+                    if (worker := asyncio.current_task()) and worker.cancelling():
+                        raise
+                    # It is not for the worker, which would end without a word.
+                    failure = RuntimeError("what the handler waited for was cancelled")
+                    failure.__cause__ = error
+                    await self._failed(message, failure)
                 except Exception as error:
                     await self._failed(message, error)
                 else:
