@@ -11,7 +11,7 @@ from cases import each
 from e2e.daemon import Daemon, shared_daemon
 from penstock.client import Consumer, Producer
 from penstock.client.publishing import Outgoing, command
-from penstock.errors import ConfigError, ServerRefused
+from penstock.errors import ConfigError, NameInvalid, ServerRefused
 
 COUNT = 4
 
@@ -79,6 +79,8 @@ def test_the_bytes_of_a_multi_publish() -> None:
     [
         ({"partition": -1}, "partition: -1 is not valid: 0 to 254"),
         ({"partition": 255}, "partition: 255 is not valid: 0 to 254"),
+        ({"partition": "3"}, "partition: '3' is not valid: 0 to 254"),
+        ({"trace_id": "7"}, "trace_id: '7' is not valid: 0 to 18446744073709551615"),
         ({"partition": 1, "key": "k"},
          "partition: 1 is not valid: a publish names a key or a partition"),
         ({"key": "k", "headers": {"key": "l"}}, "key: 'k' is not valid: headers name another one"),
@@ -92,6 +94,13 @@ def test_invalid_publishes_are_not_sent(to: dict[str, Any], text: str) -> None:
         with pytest.raises(ConfigError) as raised:
             command(one(several=several, **to))
         assert text in str(raised.value)
+
+
+def test_a_delay_and_a_name_have_to_be_ones() -> None:
+    with pytest.raises(ConfigError, match="delay_s: '1m' is not valid: must be from 0 to"):
+        command(one(delay_s="1m"))
+    with pytest.raises(NameInvalid, match="topic name 5 is not valid"):
+        command(Outgoing(5, [b"b"]))  # type: ignore[arg-type]
 
 
 def test_several_with_headers_have_no_trace_id() -> None:

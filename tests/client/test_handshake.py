@@ -101,6 +101,12 @@ def test_invalid_frames_are_refused(head: bytes, split: int) -> None:
         list(map(reader.feed, parts))
 
 
+def test_an_http_port_is_named_as_one() -> None:
+    answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with pytest.raises(FrameBroken, match="HTTP port: name nsqd's TCP port, as a rule 4150"):
+        FrameReader(make).feed(answer)
+
+
 def test_oks_are_counted_only_when_there_is_nothing_else() -> None:
     reader = FrameReader(make)
     ok = framing.OK_FRAME
@@ -157,6 +163,7 @@ def test_without_a_route_there_is_no_address(monkeypatch: pytest.MonkeyPatch) ->
         {"heartbeat_s": 0.5},
         {"heartbeat_s": 61},
         {"max_in_flight": 0},
+        {"max_in_flight": "5"},
         {"sample_rate": -1},
         {"backoff_s": float("nan")},
         {"snappy": True, "deflate": True},
@@ -175,7 +182,7 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(options)
 
 
-@each("address", ["", "host", ":4150", "host:", "host:0", "host:65536", "h:x"])
+@each("address", ["", "host", ":4150", "host:", "host:0", "host:65536", "h:x", "http://h:4150"])
 def test_wrong_addresses(address: str) -> None:
     with pytest.raises(ConfigError, match="host:port"):
         address_list([address])

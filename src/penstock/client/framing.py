@@ -28,6 +28,7 @@ CLS = b"CLS\n"
 DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
 
 _SIZE = struct.Struct(">I")
+_HTTP = int.from_bytes(b"HTTP")  # as a web server's answer begins, read as a size
 _MESSAGE_DATA = 30  # type, timestamp, attempts and id: the least size of a message frame
 
 Made = TypeVar("Made")
@@ -117,8 +118,7 @@ class FrameReader(Generic[Made]):
 
     def _check(self, size: int, kind: int) -> None:
         least = _MESSAGE_DATA if kind == FrameType.MESSAGE else 4
-        if not least <= size <= self._frame_bytes_max or kind > FrameType.MESSAGE:
-            raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
+        _check_head(size, kind, least, self._frame_bytes_max)
 
 
 def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
@@ -126,8 +126,7 @@ def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
     if len(buffer) < HEADER_BYTES:
         return None
     size, kind = FRAME_HEAD.unpack_from(buffer)
-    if not 4 <= size <= frame_bytes_max or kind > FrameType.MESSAGE:
-        raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
+    _check_head(size, kind, 4, frame_bytes_max)
     if len(buffer) < 4 + size:
         return None
     frame = Frame(kind, bytes(buffer[HEADER_BYTES : 4 + size]))
@@ -135,20 +134,32 @@ def take_frame(buffer: bytearray, frame_bytes_max: int) -> Frame | None:
     return frame
 
 
+def _check_head(size: int, kind: int, least: int, most: int) -> None:
+    if size == _HTTP:
+        raise FrameBroken("that is an HTTP port: name nsqd's TCP port, as a rule 4150")
+    if not least <= size <= most or kind > FrameType.MESSAGE:
+        raise FrameBroken(f"a frame of type {kind} announces {size} bytes")
+
+
 # --- commands ---
 
 
 def check_name(kind: str, name: str) -> bytes:
     """`name` in the form of the wire. Raises NameInvalid."""
-    data = name.encode("utf-8", "surrogatepass")
+    data = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else b""
     if not is_valid_name(data):
         raise NameInvalid(kind, name)
     return data
 
 
+def is_within(value: object, least: float, most: float) -> bool:
+    """A text, say of an environment variable, is within nothing."""
+    return isinstance(value, int | float) and least <= value <= most
+
+
 def check_delay(delay_s: float) -> int:
     """A delay in the form of commands, in milliseconds. Raises ConfigError."""
-    if not 0 <= delay_s <= DELAY_S_MAX:
+    if not is_within(delay_s, 0, DELAY_S_MAX):
         raise ConfigError("delay_s", delay_s, f"must be from 0 to {DELAY_S_MAX}")
     return round(delay_s * 1000)
 

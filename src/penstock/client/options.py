@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from penstock import __version__, limits
 from penstock.client.bodies import Serializer, to_json
+from penstock.client.framing import is_within
 from penstock.client.message import ConsumeMiddleware
 from penstock.client.publishing import PublishMiddleware
 from penstock.command.environment import nearest
@@ -243,7 +244,7 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
             raise ConfigError(name, value, f"is no option; {meant}")
     settled = replace(options, **changes)
     for name, least, most in _RANGES:
-        if name in known and not least <= getattr(settled, name) <= most:
+        if name in known and not is_within(getattr(settled, name), least, most):
             raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
     if isinstance(settled, ConnectionOptions):
         _check_connection(settled)
@@ -277,9 +278,9 @@ def address_list(addresses: str | Sequence[str]) -> list[str]:
 
 def split_address(address: str) -> tuple[str, int]:
     """(host, port); port 0 for the path of a unix socket."""
-    if "/" in address:
+    if "/" in address and "://" not in address:
         return address, 0
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError("address", address, "must be host:port or the path of a unix socket")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -222,7 +222,7 @@ def packed_traced(bodies: Sequence[bytes], trace_ids: Sequence[int]) -> list[byt
 
 
 def checked_id(trace_id: int, least: int = 1) -> int:
-    if not least <= trace_id <= TRACE_ID_MAX:
+    if not framing.is_within(trace_id, least, TRACE_ID_MAX):
         raise ConfigError("trace_id", trace_id, f"{least} to {TRACE_ID_MAX}")
     return trace_id
 
@@ -337,7 +337,7 @@ def destination_of(topic: bytes, to: Outgoing) -> bytes:
 
 
 def checked_partition(partition: int) -> int:
-    if not 0 <= partition < limits.PARTITIONS_MAX:
+    if not framing.is_within(partition, 0, limits.PARTITIONS_MAX - 1):
         raise ConfigError("partition", partition, f"0 to {limits.PARTITIONS_MAX - 1}")
     return partition
 
