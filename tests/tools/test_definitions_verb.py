@@ -123,4 +123,4 @@ def test_half_an_installation_is_none(run: Run, daemons: list[str], tmp_path: Pa
     assert (code, out) == (1, "")
     assert err.startswith("penstock definitions: 127.0.0.1:1: no answer")
     code, _, err = run("import", str(tmp_path / "gone"), on=daemons)
-    assert (code, "cannot be read" in err) == (1, True)
+    assert (code, "gone cannot be read: No such file or directory\n" in err) == (1, True)

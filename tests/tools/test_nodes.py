@@ -1,5 +1,7 @@
 import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -54,6 +56,20 @@ def test_servers_that_are_no_daemon_of_nsq(address: str) -> None:
 def test_nobody_there() -> None:
     with pytest.raises(NodeFailed, match=r"127.0.0.1:1: no answer: .*refused"):
         Node("127.0.0.1:1").get("/ping")
+
+
+def test_the_tcp_port_is_known_by_its_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(b"\0\0\0\x12\0\0\0\1E_BAD_PROTOCOL")
+
+        answering = pool.submit(answer)
+        with pytest.raises(NodeFailed, match="that is nsqd's TCP port: name its HTTP port"):
+            Node(f"127.0.0.1:{server.getsockname()[1]}").get("/ping")
+        answering.result()
 
 
 @each("text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"])

@@ -67,6 +67,7 @@ def test_channels_with_the_deepest_first(run: Run) -> None:
     assert run("channel", "report", "gone", *QUICK)[2] == (
         "penstock channel: no such channel: gone\n"
     )
+    assert run("stats", "gone")[::2] == (1, "penstock stats: no such topic: gone\n")
 
 
 NAMES = {"topics", "channels", "nodes"}  # whose keys are names

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import ConfigError, FetchFailed, PenstockError
 from penstock.net.fetch import public
+from penstock.net.outgoing import words_of
 from penstock.nsqdapi.blocking import FAILURES
 
 Registry: TypeAlias = Callable[[int], str]
@@ -168,8 +169,9 @@ class SchemaRegistry:
                 raise LookupError(public(url)) from None
             raise FetchFailed(public(url), f"got response {error.code}", error.code) from error
         except (*FAILURES, ValueError) as error:
-            reason = getattr(error, "reason", None) or error or type(error).__name__
-            raise FetchFailed(public(url), str(reason)) from error
+            reason = getattr(error, "reason", error)
+            text = words_of(reason) if isinstance(reason, Exception) else str(reason)
+            raise FetchFailed(public(url), text) from error
         if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
             raise FetchFailed(public(url), "the answer is not a schema registry's", 200)
         return document

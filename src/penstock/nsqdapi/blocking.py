@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from penstock.net.secret_file import authorization
 
 FAILURES = (OSError, http.client.HTTPException)
+TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
+IS_TCP_PORT = "that is nsqd's TCP port: name its HTTP port, as a rule 4151"
 _ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
 
 

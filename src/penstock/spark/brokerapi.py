@@ -32,9 +32,18 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.net.outgoing import words_of
 from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link, address_of_url
+from penstock.nsqdapi.blocking import (
+    FAILURES,
+    IS_TCP_PORT,
+    TCP_PORT,
+    Address,
+    Answer,
+    Link,
+    address_of_url,
+)
 from penstock.nsqdapi.calls import (
     AnswerInvalid,
     Call,
@@ -54,7 +63,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _NOT_READY = (502, 503, 504)
 _PAUSE_S_MAX = 5.0
-_TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
 _MOVED = ("PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND", "OFFSET_BEYOND_END")  # of a leader, perhaps
 _NO_TOPIC = "_"  # to ask about, where the cluster is all that matters
 _PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
@@ -313,12 +321,10 @@ class BrokerApi:
                 answer = self._link.exchange(call.method, call.target, call.body, call.content_type)
             except FAILURES as error:
                 self.close()
-                if _TCP_PORT in str(error):
-                    rule = "that is nsqd's TCP port: name its HTTP port, as a rule 4151"
-                    raise ConfigError("url", self._public(""), rule) from error
+                if TCP_PORT in str(error):
+                    raise ConfigError("url", self._public(""), IS_TCP_PORT) from error
                 if left <= 0:
-                    reason = str(error) or type(error).__name__
-                    raise FetchFailed(self._public(call.path), reason) from error
+                    raise FetchFailed(self._public(call.path), words_of(error)) from error
             else:
                 if answer.status == 200:
                     return answer

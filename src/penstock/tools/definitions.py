@@ -136,7 +136,7 @@ def _read(path: str) -> str:
         with open(path, "rb") if path != "-" else sys.stdin.buffer as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise PenstockError(f"{path} cannot be read: {error}") from error
+        raise PenstockError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > FILE_BYTES_MAX:
         raise PenstockError(f"{path}: {FILE_BYTES_MAX:,} bytes at most")
     return data.decode("utf-8", "replace")

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.net.outgoing import words_of
-from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link, address_of_url
+from penstock.nsqdapi.blocking import (
+    FAILURES,
+    IS_TCP_PORT,
+    TCP_PORT,
+    Address,
+    Answer,
+    Link,
+    address_of_url,
+)
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
 from penstock.tools.output import DONE, FAILED, Output, Row
 
@@ -84,7 +92,8 @@ class Node:
         try:
             answer = self._link.exchange(method, target, body, content_type)
         except FAILURES as error:
-            raise NodeFailed(self.address, f"no answer: {words_of(error)}") from error
+            reason = IS_TCP_PORT if TCP_PORT in str(error) else f"no answer: {words_of(error)}"
+            raise NodeFailed(self.address, reason) from error
         finally:
             self._link.close()
         if answer.status != 200:

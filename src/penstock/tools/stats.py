@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from penstock.command import terminal
+from penstock.errors import PenstockError
 from penstock.tools import reports
 from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, app, opt, verb
 from penstock.tools.connection import Http
@@ -48,6 +49,8 @@ def stats(
     def show(now: Snapshot, before: Snapshot | None) -> Output:
         if not pace.goes_on:
             reports.need_answer(now)
+            if topic and topic not in now.topics:
+                raise PenstockError(f"no such topic: {topic}")
         found = reports.document(now, rated=before is not None)
         rows = _rows(found["topics"], sort, bool(topic), before is not None)[: limit or None]
         table = columns_table(COLUMNS, rows) if rows else ["no topics"]
