@@ -1,5 +1,5 @@
 """Let nsqlookupd say where the messages are: publish to one nsqd, consume from all that have the
-topic. Nodes that come later are found within `lookup_interval_s`.
+topic. Nodes that come later are found within `lookup_interval_s`. `make run` starts no nsqlookupd.
 
 python examples/discovery.py 127.0.0.1:4161 orders billing
 """

@@ -53,4 +53,6 @@ def main(url: str, lines: str, words: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -26,6 +26,11 @@ def test_plain_lines_come_now_and_then_and_the_last_always() -> None:
     ]
 
 
+def test_up_to_date_says_when() -> None:
+    report = Report(7, 5.0, lag_rows=0, lag_seconds=29.9)
+    assert report.line() == "7 rows, 5 rows/s, up to date 29.9 s ago"
+
+
 def test_a_terminal_has_one_line_that_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Tty()

@@ -70,10 +70,12 @@ class Report(msgspec.Struct, omit_defaults=True, frozen=True):
         of = f" of {self.total:,}" if self.total is not None else ""
         parts = [self.what] if self.what else []
         parts += [f"{self.rows:,}{of} rows", f"{short(self.rows_per_second)} rows/s"]
-        if self.lag_rows is not None:
-            parts.append(f"{self.lag_rows:,} behind" if self.lag_rows else "up to date")
-        if self.lag_seconds is not None:
-            parts.append(f"lag {self.lag_seconds:.1f} s")
+        lag_s = None if self.lag_seconds is None else f"{self.lag_seconds:.1f} s"
+        if self.lag_rows == 0:  # when the last batch ended: the log may have gone on since then
+            parts.append(f"up to date {lag_s} ago" if lag_s else "up to date")
+        else:
+            parts += [f"{self.lag_rows:,} behind"] if self.lag_rows else []
+            parts += [f"lag {lag_s}"] if lag_s else []
         if self.left_seconds is not None:
             parts.append(f"{span(self.left_seconds)} left")
         return ", ".join(parts)

@@ -30,7 +30,7 @@ from penstock.nsqdapi.calls import LogSpan, TopicSpans
 from penstock.spark.options import EARLIEST, Bound, listed
 from penstock.times import format_time
 
-WANTED = "with onTopicDeleted=ignore that is no error"
+WANTED = "with onTopicDeleted=ignore (of a pipeline: --on-topic-deleted=ignore) that is no error"
 VERSION = 1
 VERSION_SEVERAL = 2  # of several nsqds
 LogId = tuple[str, str, int]  # topic, identity, partition
