@@ -22,7 +22,7 @@ def to_json(value: Any) -> bytes:
 def _model(value: Any) -> msgspec.Raw:
     dump = getattr(value, "model_dump_json", None)
     if dump is None:
-        raise TypeError(f"a {type(value).__name__} has no form in JSON")
+        raise TypeError(f"{type(value).__name__} has no form in JSON")
     return msgspec.Raw(dump().encode())
 
 
@@ -52,8 +52,7 @@ def _serialized(body: object, serializer: Serializer) -> bytes:
     try:
         data = serializer(body)
     except Exception as error:
-        kind = type(body).__name__
-        raise ConfigError("body", f"a {kind}", f"cannot be serialized: {error}") from error
+        raise ConfigError("body", type(body), f"cannot be serialized: {error}") from error
     if not isinstance(data, bytes):
         rule = f"bytes are what a serializer returns, not a {type(data).__name__}"
         raise ConfigError("serializer", serializer, rule)
@@ -75,4 +74,4 @@ def check_several(bodies: object) -> None:
     """A single body would be taken for several: a text for its characters. Raises ConfigError."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
         rule = "is one body, and several are asked for: give a list"
-        raise ConfigError("bodies", f"a {type(bodies).__name__}", rule)
+        raise ConfigError("bodies", type(bodies), rule)

@@ -97,7 +97,7 @@ class Consumer:
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
-            raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
+            raise ConfigError("addresses", addresses, "name an nsqd or an nsqlookupd")
         self.counts = Counts()
         self._backoff = Backoff(
             self.options.backoff_s, self.options.backoff_max_s, self.options.backoff_failures

@@ -2,9 +2,9 @@
 
 Several nsqlookupds know nothing of each other: their answers are united. A node that is inactive or
 tombstoned is simply not in the answers. An answer has one of two forms: the plain document, or
-(before NSQ 1.0) the same inside `{"status_code": ..., "data": ...}`. A topic that a nsqlookupd does
-not know is an empty answer. When one could not be asked, the round is not `complete`, and what was
-known before may still be there.
+(before NSQ 1.0) the same inside `{"status_code": ..., "data": ...}`. A topic that an nsqlookupd
+does not know is an empty answer. When one could not be asked, the round is not `complete`, and what
+was known before may still be there.
 
 The HTTP sides of nsqds, for publishing to them.
 
@@ -171,7 +171,7 @@ class Nodes:
         listed = [given] if isinstance(given, str) else list(given)
         self._given = list(dict.fromkeys(http_url(one, self._secure) for one in listed))
         if not self._given and not asked:
-            raise ConfigError("addresses", given, "name an nsqd or a nsqlookupd")
+            raise ConfigError("addresses", given, "name an nsqd or an nsqlookupd")
         self._lookupds = ", ".join(asked)
         self._discovery = Discovery(asked, options, "http_port") if asked else None
         self._fetcher = Fetcher(

@@ -107,7 +107,7 @@ class Producer(Publisher):
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
-            raise ConfigError("addresses", addresses, "name an nsqd or a nsqlookupd")
+            raise ConfigError("addresses", addresses, "name an nsqd or an nsqlookupd")
         self._link: Link | None = None
         self._reader: FrameReader[None] = FrameReader(_unexpected)
         self._sent: deque[_Pending] = deque()  # unanswered, in order

@@ -194,7 +194,7 @@ Try, in another terminal:
             return ""
         data = shlex.quote(str(self.path.absolute()))
         return (
-            f"Stopped: nsqd in order, every message and channel stays in {self.path}.\n"
+            f"Stopped: every message and channel stays in {self.path}.\n"
             f"  {self._penstock} demo --data-path {data}   goes on with them\n"
             f"  rm -r {data}   deletes them\n"
         )
