@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import ConfigError, LakeFailed
+from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import (
     Among,
@@ -176,6 +176,11 @@ def _with_feature(line: str, feature: str) -> str:
     if "metaData" in document and feature == "columnMapping":
         document["metaData"]["configuration"]["delta.columnMapping.mode"] = "id"
     return json.dumps(document)
+
+
+def test_a_path_without_a_table_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TableUnreadable, match=r"nowhere: there is no table$"):
+        dataset_of(str(tmp_path / "nowhere"))
 
 
 def test_the_tables_of_a_directory(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.log.open_files import connections_end, out_of_connections
+from penstock.net.outgoing import words_of
 
 log = logging.getLogger("penstock.net")
 
@@ -77,7 +78,7 @@ def listen_at(text: str, name: str) -> socket.socket:
     try:
         return listen(address)
     except OSError as error:
-        raise OSError(error.errno, f"listen ({address}) failed - {error.strerror}") from error
+        raise OSError(f"listen ({address}) failed - {words_of(error)}") from error
 
 
 def _listen_unix(path: str) -> socket.socket:

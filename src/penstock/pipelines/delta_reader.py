@@ -174,6 +174,8 @@ def dataset_of(
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
     try:
         return ds.dataset(location, format="parquet", partitioning="hive")
+    except FileNotFoundError as error:
+        raise TableUnreadable(path, "there is no table") from error
     except (OSError, ValueError) as error:
         raise TableUnreadable(path, str(error)) from error
 
