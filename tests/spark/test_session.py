@@ -1,14 +1,16 @@
 """Java that is there, not there, or too old; and a source that pushes no filters."""
 
+import signal
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.spark import offsets
+from penstock.spark import offsets, session
 from penstock.spark.offsets import Log, Range
 from penstock.spark.session import require_java
 from penstock.spark.source import BatchReader, PenstockSource, StreamReader
@@ -21,9 +23,30 @@ def fake_java(home: Path, text: str) -> None:
     java.chmod(0o755)
 
 
-@each("text", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    fake_java(tmp_path, text)
+class Builder:
+    def config(self, **_: object) -> "Builder":
+        return self
+
+    def getOrCreate(self) -> str:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark sets one of its own
+        return "a session"
+
+
+def test_the_signal_handler_of_a_pipeline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is registered then starts a Python process, which takes seconds."""
+    seen = []
+    monkeypatch.setattr(SparkSession, "builder", Builder())
+    for name in ("require_java", "register_functions", "_start_java_apart"):
+        monkeypatch.setattr(session, name, lambda *_: None)
+    monkeypatch.setattr(session, "register", lambda _: seen.append(signal.getsignal(signal.SIGINT)))
+    before = signal.getsignal(signal.SIGINT)
+    session.open_session("sample", java_apart=True)
+    assert seen == [before]
+
+
+@each("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
+def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    fake_java(tmp_path, said)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="Java 17 or newer"):
         require_java()

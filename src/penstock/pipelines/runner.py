@@ -169,7 +169,7 @@ class Run:
         self._outages = Outages(self._progress, wait_s_max)
 
     def exit_code(self) -> int:
-        with stopped_by_signals(self._progress) as take_over:
+        with stopped_by_signals(self._progress):
             try:
                 with ExitStack() as stack:
                     if address := self._found.text("metrics-address"):
@@ -177,7 +177,7 @@ class Run:
 
                         metrics = RunMetrics(self._pipeline.name, self._name, self._progress)
                         stack.enter_context(served(address, metrics))
-                    return self._checked(take_over)
+                    return self._checked()
             except ConfigError as error:  # the address of the metrics
                 return self._failed(str(error))
             finally:
@@ -187,7 +187,7 @@ class Run:
         self._progress.console.fail(f"penstock pipeline {self._name}: {reason}")
         return self._pipeline.failed
 
-    def _checked(self, take_over: Callable[[], None]) -> int:
+    def _checked(self) -> int:
         from penstock.pipelines.reporter import reported  # it needs the extra `spark`
 
         def check() -> int:
@@ -199,19 +199,18 @@ class Run:
         except (PenstockError, OSError) as error:
             return self._failed(str(error))
         with reported(self._pipeline, self._name, self._found, self._progress):
-            self._work(take_over)
+            self._work()
         ended = self._progress.state
         if ended.reason:
             self._failed(ended.reason)
         return ended.code or DONE
 
-    def _work(self, take_over: Callable[[], None]) -> None:
+    def _work(self) -> None:
         progress, code = self._progress, DONE
         try:
             if not progress.stopping:
                 progress.say("Spark is starting")
                 with open_for(self._pipeline, self._found) as session:
-                    take_over()  # PySpark has set a handler of its own
                     progress.note(phase="running", said="")
                     if not progress.stopping:
                         code = self._outages.ride_out(partial(self._attempt, session), DONE)
@@ -236,12 +235,11 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
+def stopped_by_signals(progress: Progress) -> Iterator[None]:
     """SIGINT and SIGTERM end a pipeline after the running batch, a second one at once. That is safe
-    too: an uncommitted batch is not visible, and is done again. Returns a function that sets the
-    handlers again, after other code has replaced them."""
+    too: an uncommitted batch is not visible, and is done again."""
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield
         return
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -249,14 +247,9 @@ def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
             os._exit(128 + number)
         progress.ask_to_stop()
 
-    def take_over() -> None:
-        for number in _NUMBERS:
-            signal.signal(number, on_signal)
-
-    before = [signal.getsignal(number) for number in _NUMBERS]
-    take_over()
+    before = [signal.signal(number, on_signal) for number in _NUMBERS]
     try:
-        yield take_over
+        yield
     finally:
         for number, handler in zip(_NUMBERS, before, strict=True):
             signal.signal(number, handler)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -54,7 +56,7 @@ def open_session(
 ) -> SparkSession:
     """The session of this process, with the data source and the SQL functions registered. Without a
     master it is that of spark-submit. `java_apart`: signals to this process's group do not reach
-    the JVM."""
+    the JVM, and SIGINT keeps its handler."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
@@ -66,7 +68,10 @@ def open_session(
     conf = conf.setAll(list({"spark.sql.session.timeZone": "UTC", **(settings or {})}.items()))
     if java_apart:
         _start_java_apart(conf)
+    handler = signal.getsignal(signal.SIGINT)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    if java_apart and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)  # PySpark's raises in the midst of what follows
     register(spark)
     register_functions(spark)
     return spark
