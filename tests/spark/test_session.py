@@ -44,9 +44,11 @@ def test_the_signal_handler_of_a_pipeline_stays(monkeypatch: pytest.MonkeyPatch)
     assert seen == [before]
 
 
-@each("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    fake_java(tmp_path, said)
+@each("version_text", ['java version "1.8.0_202"', 'openjdk version "11.0.2"', "what"])
+def test_an_old_java_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_text: str
+) -> None:
+    fake_java(tmp_path, version_text)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="Java 17 or newer"):
         require_java()

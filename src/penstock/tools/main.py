@@ -71,11 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(lacks_extra(what, extra, error), file=sys.stderr)
         return FAILED
     except (PenstockError, OSError) as error:
-        print(f"penstock {verb}: {_said(error)}", file=sys.stderr)
+        print(f"penstock {verb}: {_reason(error)}", file=sys.stderr)
         return _wrong_use(arguments) if isinstance(error, WrongUse) else FAILED
 
 
-def _said(error: PenstockError | OSError) -> str:
+def _reason(error: PenstockError | OSError) -> str:
     if isinstance(error, PenstockError) or not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
