@@ -63,7 +63,7 @@ class SimDisk:
         self._root = Directory()
         self._locked: set[str] = set()
 
-    # --- what tests do to it ---
+    # --- for tests ---
 
     def crash(self, rng: random.Random) -> None:
         """The power goes."""

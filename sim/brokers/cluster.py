@@ -186,7 +186,7 @@ class JoinedCluster:
         for transaction in plan.transactions:
             self.do(transaction)
 
-    # --- who leads ---
+    # --- leaders ---
 
     def leader(self, name: str, partition: int = 0) -> JoinedNode | None:
         """In leadership, by the record in force."""

@@ -89,7 +89,7 @@ class JoinedNode(Process):
         if self._turns % self.cluster.validated_every == 0:
             self.broker.validate()
 
-    # --- what clients do ---
+    # --- clients ---
 
     @property
     def view(self) -> View:

@@ -80,7 +80,7 @@ class World:
     def _announce(self, record: PartitionRecord) -> None:
         self.coordinator.changes.append(Change(self.coordinator.revision, record))
 
-    # --- what nodes ask for ---
+    # --- requests of nodes ---
 
     def new_replica(self) -> int:
         self._replicas += 1

@@ -147,7 +147,7 @@ def chosen_channels(topic: Topic, channel_name: str = "") -> list[Channel] | Non
     return [topic.channels[channel_name]] if channel_name in topic.channels else None
 
 
-# --- one partition: what the row of the topic, or of the channel, adds up ---
+# --- one partition: a part of the topic's or channel's row ---
 #
 # One that falls behind hides in a sum: with these it is seen which one, and on which channel.
 

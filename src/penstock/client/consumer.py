@@ -116,7 +116,7 @@ class Consumer:
         self._paused = False
         self._closed = False
 
-    # --- life ---
+    # --- start and end ---
 
     async def start(self) -> None:
         """Connect; also done by `async with`. Raises ConnectFailed when none of `addresses` could
@@ -268,7 +268,7 @@ class Consumer:
     def in_flight(self) -> int:
         return sum(subscription.state.in_flight for subscription in self._subscriptions)
 
-    # --- what subscriptions tell ---
+    # --- reports of subscriptions ---
 
     def deliver(self, subscription: Subscription, messages: list[Message]) -> None:
         self.counts.received += len(messages)
@@ -338,7 +338,7 @@ class Consumer:
         if self._stopping is not None and self._stopping.done() and self._is_drained():
             self._wake(len(self._waiters))
 
-    # --- who may send how much ---
+    # --- credit ---
 
     def _pause(self, seconds: float) -> None:
         """The back-off was updated; a pause of this length begins when it is not 0."""

@@ -58,7 +58,7 @@ class IdempotentProducer(Publisher):
         self._publishers: dict[str, TopicPublisher] = {}
         self._pending_count = 0
 
-    # --- life ---
+    # --- start and end ---
 
     async def start(self) -> None:
         """Find an nsqd; also done by `async with`. Raises ConnectFailed when there is none and

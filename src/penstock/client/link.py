@@ -228,7 +228,7 @@ class Link(asyncio.Protocol):
         else:
             self._watch = self._loop.call_later(left_s, self._watch_silence)
 
-    # --- what asyncio calls ---
+    # --- callbacks of asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

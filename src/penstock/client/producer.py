@@ -118,7 +118,7 @@ class Producer(Publisher):
         self._last_error: ClientError | None = None
         self._returns = False  # to the same nsqd, at once: it has refused, and is well
 
-    # --- life ---
+    # --- start and end ---
 
     async def start(self) -> None:
         """Connect; also done by `async with`. Raises ConnectFailed when no address could be reached

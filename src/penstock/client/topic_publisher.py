@@ -277,7 +277,7 @@ class TopicPublisher:
             return "/pubtrace", [("trace_id", str(trace_ids[0])), *defer], bodies[0]
         return "/mpubtrace", defer, encode_bodies(packed_traced(bodies, trace_ids))
 
-    # --- what became of it ---
+    # --- outcomes ---
 
     def _apply(self, destination: Destination, verdict: Verdict, before: str) -> None:
         """`before`: why an earlier request may have arrived; empty: none did."""

@@ -139,7 +139,7 @@ class ChannelCreations:
             request = StartRequest(name, channel.identity, channel.number)
             self._send(leader.node, request)
 
-    # --- what is there ---
+    # --- known channels ---
 
     def _topic(self, name: str) -> Versioned[Topic] | None:
         held = self._view.topics.get(name)

@@ -67,7 +67,7 @@ from penstock.cluster.placement import NodeStanding, PlacementNode, PlacementPar
 from penstock.replication.election import Candidate, election, hindrance
 from penstock.replication.record import LeaderId, PartitionRecord
 
-# --- what it sees ---
+# --- observations ---
 
 
 class NodeSeen(NamedTuple):

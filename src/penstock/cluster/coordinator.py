@@ -38,7 +38,7 @@ class KeyValue(NamedTuple):
     lease: int = NO_LEASE
 
 
-# --- what a transaction compares ---
+# --- comparisons ---
 
 
 class RevisionIs(NamedTuple):
@@ -80,7 +80,7 @@ def holds(compare: Compare, entry: KeyValue | None) -> bool:
             return entry is not None and entry.value == value
 
 
-# --- what it does ---
+# --- actions ---
 
 
 class Put(NamedTuple):
@@ -136,7 +136,7 @@ def seen_by_view(settled: Settled) -> None:
     """A done change arrives through the view, and a refused one is retried."""
 
 
-# --- what is read ---
+# --- reads ---
 
 
 class Reading(NamedTuple):

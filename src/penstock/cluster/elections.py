@@ -109,7 +109,7 @@ class Elections:
         self._left: dict[PartitionName, int] = {}  # epoch whose leader has left
         self._given_up_ns: dict[PartitionName, int] = {}
 
-    # --- what happens ---
+    # --- events ---
 
     def record_changed(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
         record = held.document if held is not None else None
@@ -178,7 +178,7 @@ class Elections:
         if vacancy is not None and vacancy.epoch == epoch:
             vacancy.reports[node] = report
 
-    # --- what follows ---
+    # --- conclusions ---
 
     def consider(self, name: PartitionName) -> None:
         """Stand for the leadership if it is vacant and this node is a member."""
@@ -288,7 +288,7 @@ class Elections:
         links = self.failure_detector.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
-    # --- where no member is intact ---
+    # --- without an intact member ---
 
     def _may_have_lost(self, record: PartitionRecord, candidate: Candidate) -> bool:
         entry = record.member_on(self.own)

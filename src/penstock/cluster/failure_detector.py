@@ -73,7 +73,7 @@ class FailureDetector:
         self._concluded: dict[int, tuple[int, int]] = {}  # node: the last such life, and when
         self._keyless_ns: dict[int, int] = {}  # since when a node's key is gone
 
-    # --- what is seen ---
+    # --- observations ---
 
     def linked(self, node: int, incarnation: int) -> None:
         self.links[node] = incarnation
@@ -111,7 +111,7 @@ class FailureDetector:
             self._concluded[node] = incarnation, mono_ns
             self.refused_lives[node] = incarnation
 
-    # --- what follows from it ---
+    # --- conclusions ---
 
     def may_act(self, mono_ns: int) -> bool:
         since_ns = self._followed_since_ns

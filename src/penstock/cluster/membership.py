@@ -77,7 +77,7 @@ class Members:
         self._is_slow_here = False
         self._looked_ns: int | None = None  # when it was last looked who is late
 
-    # --- what happens ---
+    # --- events ---
 
     def leadership_began(self, name: PartitionName, machine: PartitionLeader, mono_ns: int) -> None:
         self.machines[name] = machine
@@ -154,7 +154,7 @@ class Members:
         if machine.record.member_on(node) is not None and not machine.is_changing:
             self._drop(name, (node,), mono_ns)
 
-    # --- what follows ---
+    # --- conclusions ---
 
     def tick(self, mono_ns: int) -> None:
         """Call about ten times a second, after the input was read."""

@@ -114,7 +114,7 @@ class ClusterNode:
             view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has
         )
 
-    # --- what the view shows ---
+    # --- changes of the view ---
 
     def _noticed(self, change: ViewChange) -> None:
         key = change.key
@@ -143,7 +143,7 @@ class ClusterNode:
             replicated.own.replica, stopped, waits, extent, assignment.leadership is not None
         )
 
-    # --- what clients change ---
+    # --- changes by clients ---
 
     def _is_true(self, topic: str) -> bool:
         """This node has applied everything that the view shows of the topic."""
@@ -185,7 +185,7 @@ class ClusterNode:
     def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
         self._start_requests.held(PartitionName(topic, partition), identity, channel)
 
-    # --- what the leaderships want of the coordinator ---
+    # --- proposals of leaderships ---
 
     def propose(self, target: Target, proposal: Propose) -> None:
         self._is_due = True

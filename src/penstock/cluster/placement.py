@@ -225,7 +225,7 @@ class _Drawing:
                 return partition
         return None
 
-    # --- what comes of it ---
+    # --- results ---
 
     def result(self) -> dict[PartitionName, tuple[int, ...]]:
         return {
@@ -280,7 +280,7 @@ class ReplicaLayout:
         for partition, held in nodes.items():
             self._put(partition, held)
 
-    # --- what is where ---
+    # --- layout of replicas ---
 
     def nodes_of(self, partition: PartitionName) -> tuple[int, ...]:
         return self._nodes[partition]

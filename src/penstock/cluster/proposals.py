@@ -124,7 +124,7 @@ class Proposals:
     def machines(self) -> dict[PartitionName, PartitionLeader]:
         return self.members.machines
 
-    # --- what the shell sees ---
+    # --- events from the shell ---
 
     def changed(self, changes: Iterable[ViewChange]) -> None:
         """The view has applied these changes."""
@@ -201,7 +201,7 @@ class Proposals:
         if held is not None and self._is_own(held.document):
             self._leaving[name] = self.now_ns
 
-    # --- what the machines want ---
+    # --- effects of the machines ---
 
     def propose(self, name: PartitionName, machine: PartitionLeader, wanted: Propose) -> None:
         """The effect of a machine. The answer arrives by `outcome`, never within this call."""
@@ -280,7 +280,7 @@ class Proposals:
         self.moved.add(name)
         return machine.hand_over(node, held.document.incarnation)
 
-    # --- what follows ---
+    # --- conclusions ---
 
     def tick(self, mono_ns: int) -> None:
         self.now_ns = mono_ns

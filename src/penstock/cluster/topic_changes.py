@@ -44,7 +44,7 @@ class TopicChanges:
     _new_id: Callable[[], int]
     _wall_ns: Callable[[], int]
 
-    # --- what is wanted ---
+    # --- requests ---
 
     def make_topic(self, name: str, new: NewTopic, done: MetadataDone) -> None:
         """`new` is used if the topic does not exist."""
@@ -88,7 +88,7 @@ class TopicChanges:
 
         self._attempts.want(Goal(f"the end of topic {name}", draw, is_gone, is_over), done)
 
-    # --- what the view has ---
+    # --- contents of the view ---
 
     def shape(self, name: str) -> NewTopic | None:
         live = self._live(name)

@@ -200,7 +200,7 @@ class View:
         """Why the record of this partition must not change; empty: it may."""
         return self.frozen or self.frozen_partitions.get(name, "")
 
-    # --- what comes ---
+    # --- input ---
 
     def meet(self, reading: Reading) -> bool:
         """Takes the coordinator's `cluster` key and revision, before a list or a watch. True: this

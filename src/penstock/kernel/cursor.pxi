@@ -452,7 +452,7 @@ cdef class Survey(Cursor):
             count += self.strays.table[i].state != 0 and self.strays.table[i].offset < offset
         return count
 
-    # --- is it whole? ---
+    # --- is it complete? ---
 
     def validate(self):
         cdef u32 mask = self.ring_capacity - 1

@@ -123,7 +123,7 @@ cdef class Ordered(Ring):
         key = self.key_of(view, trailer, index)
         return self._order == ORDER_KEY and not sifts and not (key and self.is_busy(key))
 
-    # --- who holds a key, and who is behind ---
+    # --- holders of a key, and messages behind it ---
 
     cdef int hold_ring(self, u32 slot, u64 key) except -1:
         self.ring_keys[slot] = key

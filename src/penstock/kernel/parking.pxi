@@ -39,7 +39,7 @@ cdef bint is_repeated(view_t* view, size_t end, u32 index) noexcept:
     return False
 
 
-# --- what is in memory ---
+# --- contents of memory ---
 
 cdef int register_delayed(Window window, Hub hub) except -1:
     """Delayed messages at the cursor start their wait now, consumers or not (in memory only)."""
@@ -146,7 +146,7 @@ cdef bint park_batch(Window window, Hub hub, view_t* view, i64 start, i64 end) e
     return True
 
 
-# --- what is in the log ---
+# --- contents of the log ---
 
 cdef int search_block(Window window, object buffer, i64 end, u64 ids_from) except -1:
     """Delayed messages of whole batches, from the window's `search_start` to `end`."""

@@ -139,7 +139,7 @@ class Ledger:
         self._job: LedgerJob | None = None
         self._roll_at = max(limits.LEDGER_BYTES_MAX, 2 * found.end)
 
-    # --- what it says ---
+    # --- contents ---
 
     @property
     def node(self) -> LedgerNode:

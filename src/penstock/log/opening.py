@@ -127,7 +127,7 @@ class Opening:
         active.close()  # an idle partition holds no descriptor
         return opened
 
-    # --- what is there ---
+    # --- the files ---
 
     def _list_files(self) -> None:
         disk, directory = self._disk, self._directory
@@ -181,7 +181,7 @@ class Opening:
             self._indexes[segment.base_offset] = index
         return index
 
-    # --- where the tail begins ---
+    # --- the start of the tail ---
 
     def _synced_in_headers(self) -> int:
         for segment in reversed(self._items[-NEWEST_LOOKED_AT:]):
@@ -249,7 +249,7 @@ class Opening:
                 runs.append(_run(number, batch, synced_end))
         self._bytes_read += blocks.bytes_read
 
-    # --- what is done about it ---
+    # --- repairs ---
 
     def _begin_behind(self, offset: int) -> None:
         """The end of the log was given up: it continues in a segment of its own, named by its

@@ -145,7 +145,7 @@ class PartitionLog(WrittenLog):
     def _aside(self) -> Aside:
         return Aside(self._disk, self.path, self._settings.cut_kept_bytes_max, self._owner)
 
-    # --- what a leader decides ---
+    # --- decisions of a leader ---
 
     def start_to_keep(
         self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0

@@ -139,7 +139,7 @@ class ReadableLog:
                 f"offset {offset} is not in the log ({self.start_offset} to {self.written_end - 1})"
             )
 
-    # --- what there is ---
+    # --- extent ---
 
     @property
     def damaged(self) -> list[Damage]:

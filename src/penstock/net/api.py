@@ -118,7 +118,7 @@ class Api:
         found = self.table.get(path)
         return found if found is not None else self.table.get(path.rpartition("/")[0] + "/:")
 
-    # --- what the HTTP shell calls ---
+    # --- calls of the HTTP shell ---
 
     def body_rule(self, method: str, path: str) -> BodyRule:
         route = self.route(path)

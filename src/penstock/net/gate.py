@@ -182,7 +182,7 @@ def is_loopback_host(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
-# --- what is configured ---
+# --- configuration ---
 
 
 def check_allowed(names: Iterable[str]) -> None:

@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None  # for the request that is coming in
         self._unsent_bytes = 0  # when it was last looked whether the client takes its answer
 
-    # --- what the loop calls ---
+    # --- callbacks of the loop ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]

@@ -87,7 +87,7 @@ class _Answer:
         if not self.done.done():
             self.done.set_result(Fetched(self._status, b"".join(self._parts), self._headers))
 
-    # --- what the parser calls ---
+    # --- callbacks of the parser ---
 
     def on_message_begin(self) -> None:
         if self.done.done():

@@ -157,7 +157,7 @@ class Incoming:
         self._body = bytearray()
         self._begin()
 
-    # --- what the connection calls ---
+    # --- calls of the connection ---
 
     def take(self, data: bytes) -> None:
         """Input from the client, which may still send."""
@@ -262,7 +262,7 @@ class Incoming:
             if not self.deaf:
                 self.end_with(BAD_REQUEST)
 
-    # --- what the parser calls ---
+    # --- callbacks of the parser ---
 
     def _begin(self) -> None:
         self._target = b""

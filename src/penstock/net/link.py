@@ -111,7 +111,7 @@ class ServerLink:
             log.exception("internal error in a connection with TLS or compression")
             self.abort()
 
-    # --- what the daemon says while it is quiet ---
+    # --- calls of the daemon while it is quiet ---
 
     def secure(self, context: ssl.SSLContext, done: Callable[[str], None]) -> None:
         """Start the handshake; `done` receives the reason of a failure, or an empty text. After a

@@ -96,7 +96,7 @@ class Tls:
             self._object.unwrap()
         return self.output()
 
-    # --- what was agreed on ---
+    # --- the negotiated result ---
 
     @property
     def version(self) -> str:

@@ -136,7 +136,7 @@ class Diagnostics:
             self._kept.pop().file.close()
 
 
-# --- what nsqadmin itself knows ---
+# --- nsqadmin's own data ---
 
 
 def add_facts(spool: Spool, deps: Deps) -> None:

@@ -74,7 +74,7 @@ class Gate:
         self._tries = Tries(clock_s)
         self.lifetime_s = options.session_lifetime_ns / limits.SECOND  # of a session, without use
 
-    # --- who ---
+    # --- callers ---
 
     def rules(self) -> Rules:
         options = self._options
@@ -177,7 +177,7 @@ class Gate:
         role = self._role(caller)
         return min(caller.role, role) if caller.how == "anonymous" else role
 
-    # --- what ---
+    # --- permissions ---
 
     def check(self, caller: Caller, role: Role) -> None:
         if caller.role >= role:

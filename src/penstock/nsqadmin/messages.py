@@ -225,7 +225,7 @@ def _headers(text: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {"(no object)": found}
 
 
-# --- what is not shown ---
+# --- masks ---
 
 
 def masked(message: Message, fields: Iterable[str]) -> Message:

@@ -169,7 +169,7 @@ async def trace(
     return {"events": rows, "message": "; ".join(life.notes)}
 
 
-# --- graphite, for those who have it ---
+# --- graphite, if there is one ---
 
 
 async def graphite(call: Call, metric: str = "", target: str = "") -> Document:

@@ -209,7 +209,7 @@ def _rank(state: RunStatus) -> tuple[int, bytes]:
     return state.seq, messages.encode(state)
 
 
-# --- what follows from a state ---
+# --- figures of a state ---
 
 
 def done_share(state: RunStatus) -> float | None:
@@ -346,7 +346,7 @@ class RunWatch:
             raise FetchFailed(position.node, "a part of the report is gone", 410)
         return part.text
 
-    # --- its life ---
+    # --- start and end ---
 
     async def stop(self) -> None:
         await self._errand.stop()

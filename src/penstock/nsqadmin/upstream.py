@@ -198,7 +198,7 @@ class Upstream:
             raise UpstreamFailed(kind, [one.reason for one in failed.values()], failed)
         return Asked(answers, failed)
 
-    # --- who is there ---
+    # --- discovery ---
 
     async def topics(self) -> tuple[list[str], str]:
         """Every topic's name, sorted, and a warning."""

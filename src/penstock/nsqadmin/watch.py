@@ -167,7 +167,7 @@ class Watch:
             gone.task.cancel()
         self._is_changed = True
 
-    # --- its life ---
+    # --- start and end ---
 
     def start(self) -> None:
         self._life.begin(self._run())
@@ -205,7 +205,7 @@ class Watch:
             self._listeners.first.set()
         return self.latest
 
-    # --- who is there ---
+    # --- discovery ---
 
     async def _find_out(self) -> None:
         """The answers of nsqlookupds, if due; or the earlier ones, if they hang."""
@@ -253,7 +253,7 @@ class Watch:
             self._is_changed |= not state.is_listed
             state.producer, state.is_listed = one, True
 
-    # --- what they say ---
+    # --- answers ---
 
     async def _ask(self, node: _Node) -> None:
         try:
@@ -299,7 +299,7 @@ class Watch:
             node.described_s = node.begun_s
         return True
 
-    # --- what a cluster says ---
+    # --- the cluster ---
 
     async def _ask_cluster(self) -> None:
         """The first node that answers, since each of them has the metadata."""

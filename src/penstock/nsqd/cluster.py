@@ -370,7 +370,7 @@ class ClusterMember:
     def _send(self, node: int, message: Message) -> None:
         self.links.send(node, PeerLane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
 
-    # --- what the links report ---
+    # --- reports of links ---
 
     def linked(self, node: int, incarnation: int) -> None:
         self.cluster.linked(node, incarnation)

@@ -111,7 +111,7 @@ def _shown(answer: bytes) -> str:
     return text + ("..." if len(answer) > _SHOWN_BYTES else "")
 
 
-# --- what is registered ---
+# --- registrations ---
 
 
 def all_commands(topics: Iterable[Topic], partitions: bool) -> Iterator[str]:

@@ -89,7 +89,7 @@ class Drain:
         # ten thousand topics take a while to look at: no more than a tenth of the time
         self._look_later(10 * (self._loop.time() - began))
 
-    # --- what is left ---
+    # --- the remaining messages ---
 
     def _dead_letter_topics(self) -> set[str]:
         return {

@@ -233,7 +233,7 @@ class LookupLink(asyncio.Protocol):
     def age_s(self) -> float:
         return self._loop.time() - self._opened_s
 
-    # --- what the loop calls ---
+    # --- callbacks of the loop ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -264,7 +264,7 @@ class LookupLink(asyncio.Protocol):
             self._reason = f"connection lost - {error}"
         self._peer.lost(self, self._reason)
 
-    # --- what the peer calls ---
+    # --- calls of the peer ---
 
     def send(self, command: str) -> None:
         self._write(self.dialogue.command(command))

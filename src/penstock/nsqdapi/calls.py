@@ -84,7 +84,7 @@ def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
     return BrokerRefused(url, status, code_of(body), document_of(body) or {})
 
 
-# --- where logs are ---
+# --- positions of logs ---
 
 
 class LogSpan(msgspec.Struct, frozen=True):
@@ -260,7 +260,7 @@ def expand(topic: str, partitions: int, rehash: bool = False) -> Call[None]:
     return change("/topic/partition/expand", topic=topic, **more)
 
 
-# --- what is in them ---
+# --- contents of logs ---
 
 
 class Fetched(NamedTuple):
@@ -316,7 +316,7 @@ def message(
     return Call("/message/get", [*wanted, (name, str(value))], _object)
 
 
-# --- channels, and what there is ---
+# --- channels and statistics ---
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -128,7 +128,7 @@ class ControllerService:
             log.info("controller of the cluster: a change was not made (%s)", settled.outcome.name)
             self._controller.plan_again()
 
-    # --- what it sees ---
+    # --- observations ---
 
     def _situation(self) -> Situation:
         """Only the holder of the key watches all partitions."""

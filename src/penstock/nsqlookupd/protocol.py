@@ -72,7 +72,7 @@ class Client:
     def greeted(self) -> bool:
         return self._step != self._magic
 
-    # --- what the shell calls ---
+    # --- calls of the shell ---
 
     def feed(self, data: bytes) -> bytes:
         """Bytes that came; the answers to them."""

@@ -129,7 +129,7 @@ class Registry:
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
         self.channel_count = 0
 
-    # --- what producers do ---
+    # --- producers ---
 
     def join(self, peer: Peer, of_cluster: bool = False) -> RegisteredProducer:
         producer = RegisteredProducer(
@@ -234,7 +234,7 @@ class Registry:
         if not entries and is_ephemeral(channel):
             self._drop_channel(topic, channel)
 
-    # --- what the metadata of a cluster says ---
+    # --- metadata of a cluster ---
 
     def set_cluster_topic(self, topic: str, found: ClusterTopicEntry | None) -> None:
         """The whole topic at once; None: it is gone."""
@@ -266,7 +266,7 @@ class Registry:
         found = self._unled.get(topic, {})
         return max(found.values(), default=None) if partition is None else found.get(partition)
 
-    # --- what operators do ---
+    # --- operators ---
 
     def create_topic(self, topic: str) -> None:
         self._topic(topic)

@@ -105,7 +105,7 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     return reported.select(*frame.columns, *made)
 
 
-# --- what a schema would drop of a JSON object, kept as JSON: the rescue column ---
+# --- the rescue column: fields outside the schema, as JSON ---
 #
 # Spark's `from_json` leaves out members that the schema does not name, and gives null for a value
 # that is not of its type. Both are silent. Here the object is parsed a second time without a

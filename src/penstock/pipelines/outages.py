@@ -73,7 +73,7 @@ class Outages:
         return min(pause_s, left_s) if left_s > 0 else None
 
 
-# --- what went wrong, in one line ---
+# --- errors in one line ---
 #
 # An error in one of our data sources reaches the driver as text within a Java exception within a
 # Python exception, a hundred lines long. What a person needs is the one line that our code wrote.

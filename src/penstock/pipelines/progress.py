@@ -51,7 +51,7 @@ class Progress:
         """Sleep, but not beyond the request to end. True when there is one."""
         return self._stop.wait(seconds)
 
-    # --- what changes ---
+    # --- changes ---
 
     def note(self, **changes: Any) -> None:
         with self._lock:

@@ -174,7 +174,7 @@ class Kept:
         return self.path.with_suffix(".done")
 
 
-# --- where messages go ---
+# --- targets of messages ---
 #
 # Its own number, where the target has it. Of the other partitions of the source, what has a key
 # goes where its key belongs, and what has none goes, all of a partition, to one and the same. So

@@ -300,7 +300,7 @@ def served(address: str, metrics: Collector) -> Iterator[int]:
         thread.join()
 
 
-# --- what is shown of settings ---
+# --- settings without secrets ---
 #
 # The report of a run is read by everybody who may look at nsqadmin, or read the topic. So the
 # values of `conf` and `storage-option` are hidden, whatever they are: who can tell which of them

@@ -224,7 +224,7 @@ def _known(settings: Iterable[Setting]) -> str:
     return "the keys are " + ", ".join(setting.file_key for setting in settings)
 
 
-# --- what delta-rs needs to know of an object store, some of it secret ---
+# --- options of delta-rs for an object store, some of them secret ---
 #
 # A command line can be read by everybody on the machine (`ps`), so secrets are better in the
 # settings file or in the environment, where delta-rs finds AWS_SECRET_ACCESS_KEY and the like by

@@ -166,7 +166,7 @@ def remove_replaced(location: TableLocation, retain_s: float) -> int:
     return len(old)
 
 
-# --- who writes a topic ---
+# --- writers of a topic ---
 
 
 def claimed(

@@ -348,7 +348,7 @@ class JournalLeader:
         self._waiting: deque[tuple[Position, Any]] = deque()
         self._starts = LogStarts(start, position)
 
-    # --- what is written here ---
+    # --- records of this leader ---
 
     @property
     def must_begin(self) -> bool:
@@ -435,7 +435,7 @@ class JournalLeader:
             return False
         return self._is_mine(peer.synced) and peer.synced >= self.held
 
-    # --- what the set has ---
+    # --- acknowledgements of the set ---
 
     def needs(self, members: Collection[tuple[int, int]]) -> None:
         """Node and replica of each member of each possible set, and of a learner that is about to

@@ -130,7 +130,7 @@ class PartitionLeader:
         self._need()
         self._renew_own_entry()
 
-    # --- what a commit waits for ---
+    # --- conditions of a commit ---
 
     @property
     def ready(self) -> bool:

@@ -95,7 +95,7 @@ class ProducerReplication:
         self.table = dict(table)
         self._tail: deque[Stamped] = deque()
 
-    # --- what the log gets, and loses ---
+    # --- appends and cuts ---
 
     def wrote(self, batch: Stamped) -> None:
         """The batch is in this log."""
@@ -129,7 +129,7 @@ class ProducerReplication:
     def _store(self, batch: Stamped) -> None:
         self.table[batch.producer_id] = Known(batch.epoch, batch.next_sequence, batch.used_ns)
 
-    # --- what is asked ---
+    # --- queries ---
 
     def newest(self, producer_id: int) -> Newest | None:
         for batch in reversed(self._tail):

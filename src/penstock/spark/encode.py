@@ -178,7 +178,7 @@ def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
     return f"{{{', '.join(members)}}}".encode()
 
 
-# --- what Arrow holds ---
+# --- Arrow's buffers ---
 
 
 def valid_of(column: pa.Array) -> np.ndarray[Any, Any]:

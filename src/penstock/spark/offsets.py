@@ -129,7 +129,7 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule) from error
 
 
-# --- what the broker has ---
+# --- logs of the broker ---
 
 
 def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, LogSpan]:
@@ -363,7 +363,7 @@ def _made_again(before: str, now: str) -> str:
     return f"the topic was deleted and made again (identity {before} before, {now} now)"
 
 
-# --- what the tasks of a batch read ---
+# --- ranges of a batch's tasks ---
 #
 # A large range is cut, so that several tasks share it, and small ones are put into one task: a task
 # costs tens of milliseconds before it reads its first row, which is more than a topic with a few

@@ -159,7 +159,7 @@ class RecordReader:
         buffer = bytearray(min(length, self._size - at))
         return bytes(memoryview(buffer)[: self._file.pread_into(buffer, at)])
 
-    # --- where records begin ---
+    # --- starts of records ---
 
     def _end_of(self, at: int) -> int | None:
         """The end of the record that seems to begin here; None when none does."""

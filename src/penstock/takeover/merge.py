@@ -230,7 +230,7 @@ class Merge:
         # by channel and owner: ordinals [start, end) that the channel wants of what the owner has
         self._wanted: list[dict[int, list[tuple[int, int]]]] = [{} for _ in channel_sizes]
 
-    # --- who stores what ---
+    # --- stored copies ---
 
     def settle(self, entries: Iterable[Entry]) -> None:
         messages: dict[tuple[int, int], Entry | list[Entry]] = {}

@@ -298,7 +298,7 @@ def is_well(at: Http) -> Output:
     return check.verdict(lambda: findings(gather(at)))
 
 
-# --- what an operator wants of a node ---
+# --- desired states of nodes ---
 
 Number = Annotated[int, arg("NODE", "its number", min=0)]
 
@@ -325,7 +325,7 @@ _add_state(
 _add_state("remove", "removed", "Remove a node that is drained and stopped; asks for --yes.")
 
 
-# --- the metadata in etcd, made again from what the nodes remember ---
+# --- the metadata in etcd, restored from the nodes' memories ---
 
 Lost = Annotated[list[int] | None, opt("NODE", "is gone for good; may be repeated", min=0)]
 

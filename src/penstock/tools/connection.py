@@ -199,7 +199,7 @@ def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
     return f"{calls.bracketed(host)}:{port}"
 
 
-# --- what stands for these options in the signature of a verb ---
+# --- the parameters of verbs ---
 
 
 class Options:

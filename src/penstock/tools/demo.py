@@ -112,7 +112,7 @@ async def _live(daemons: "Demo", ended: asyncio.Event, rate: int, size: int, sec
     return DONE
 
 
-# --- where it runs, and what it says of that ---
+# --- addresses and hints ---
 
 
 class Demo(Programs):
@@ -208,7 +208,7 @@ def _pings(address: ListenAddress) -> bool:
     return True
 
 
-# --- what is seen ---
+# --- output ---
 
 
 def _lines(traffic: Traffic, daemons: Demo) -> Iterator[str]:

@@ -175,7 +175,7 @@ def _pairs(row: Row) -> str:
     return "  ".join(f"{name}={value}" for name, value in row.items() if value is not None)
 
 
-# --- repair: list what is corrupt, ask, and give it up ---
+# --- repair: list corrupt ranges, confirm, and give them up ---
 
 
 @verb(app, "log repair /var/lib/penstock --topic orders")

@@ -107,7 +107,7 @@ class Filter:
             return False
 
 
-# --- what a message brings beside its body ---
+# --- headers and partitions ---
 
 
 # What may still be sent after a refusal of a publish with headers.

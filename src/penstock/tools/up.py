@@ -296,7 +296,7 @@ class Display:
             self._put([self._done])
 
 
-# --- life ---
+# --- start and end ---
 
 
 async def _live(

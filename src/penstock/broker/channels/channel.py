@@ -248,7 +248,7 @@ class Channel:
     def dead_letter_topic(self) -> str:
         return self.settings.dead_letter_topic or self._default_dead_letter_topic
 
-    # --- what operators do ---
+    # --- operators ---
 
     def set_paused(self, paused: bool) -> None:
         if paused == self.paused:
@@ -308,7 +308,7 @@ class Channel:
         topic.depth_bound.renew()
         topic.store_cursors()
 
-    # --- a bound for what is ephemeral ---
+    # --- the bound of ephemeral channels ---
 
     def trim(self, fresh_too: bool = False) -> None:
         """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, later ones are

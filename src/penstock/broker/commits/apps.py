@@ -101,7 +101,7 @@ class StageApps:
     def __init__(self) -> None:
         self._apps: dict[str, _App] = {}
 
-    # --- what comes and goes ---
+    # --- changes ---
 
     def add(self, stage: Stage) -> None:
         app = self._apps.setdefault(stage.head.app, _App())

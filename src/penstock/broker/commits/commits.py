@@ -231,7 +231,7 @@ class Commits:
             self._on_change,
         )
 
-    # --- what a run tells ---
+    # --- reports of a run ---
 
     def _on_change(self, run: CommitRun) -> None:
         """The commit is visible, or cannot be finished now."""

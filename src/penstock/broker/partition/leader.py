@@ -112,7 +112,7 @@ class Leader:
             return f"the end of the log is corrupt: {describe(self.log.refusal)}"
         return self.group.blocked or self._context.disk_refusal
 
-    # --- what it may do alone ---
+    # --- permits ---
 
     @property
     def acts(self) -> bool:

@@ -145,7 +145,7 @@ class Leadership:
         """The log as of the start of the leadership is committed."""
         return self.machine.committed >= self.machine.start_end
 
-    # --- what happens here ---
+    # --- events of this node ---
 
     def wrote(self, end: int) -> None:
         """An append is in the log: it is sent before its sync begins."""

@@ -141,7 +141,7 @@ class LogFollower:
         """A sync thread holds the log's files, or the replica's own."""
         return self.log.busy or self.own.busy
 
-    # --- what comes ---
+    # --- input ---
 
     def receive(self, node: int, frame: Frame) -> None:
         if not isinstance(frame, _OF_LEADERS):  # for a leader, which this replica is no longer

@@ -113,7 +113,7 @@ class Repairing:
                 if min(ends) > start:
                     concede(start, min(ends))
 
-    # --- what comes ---
+    # --- input ---
 
     def receive(self, node: int, frame: SendRange, committed: int, nodes: Collection[int]) -> None:
         request = self._request

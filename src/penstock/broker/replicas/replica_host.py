@@ -121,7 +121,7 @@ class ReplicaHost:
         self._set_aside: dict[Target, str] = {}  # replicas that cannot be read: why
         self._aside = Aside(context.disk, context.data_path, context.clock)
 
-    # --- what is here ---
+    # --- replicas of this node ---
 
     def targets(self) -> list[Target]:
         return list(self._replicas)
@@ -301,7 +301,7 @@ class ReplicaHost:
         ):
             self._drop_remote(topic, False)
 
-    # --- what the metadata says ---
+    # --- metadata ---
 
     def adopt_topic(self, clustered: TopicFile) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
@@ -331,7 +331,7 @@ class ReplicaHost:
         if started is not None:
             replicated.confirm_starts(started)
 
-    # --- what comes ---
+    # --- input ---
 
     def assign(
         self,

@@ -95,7 +95,7 @@ class JournalSender:
         cursors.on_record = self._wrote
         cursors.on_synced = self._synced
 
-    # --- what is said here ---
+    # --- records of this leadership ---
 
     def _wrote(self, record: bytes) -> None:
         self.machine.wrote(self._cursors.files.written, record, self._cursors.start_offset)
@@ -158,7 +158,7 @@ class JournalSender:
                 return  # of another leadership, or for a follower
         self._carry_out()
 
-    # --- what is done ---
+    # --- effects ---
 
     def _carry_out(self) -> None:
         while self.machine.out:
@@ -238,7 +238,7 @@ class JournalReceiver:
         """A sync thread holds the file."""
         return self.journal.files.busy
 
-    # --- what comes ---
+    # --- input ---
 
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
@@ -266,7 +266,7 @@ class JournalReceiver:
             self.machine.sync_all()
         self._work()
 
-    # --- what is done ---
+    # --- effects ---
 
     def _work(self) -> None:
         while self.machine.out:

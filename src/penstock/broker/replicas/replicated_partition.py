@@ -114,7 +114,7 @@ class ReplicatedPartition:
         """`Assignment.turn` has to be called."""
         self._replica_host.mark_due(self)
 
-    # --- what is kept beside the log, of a follower ---
+    # --- a follower's files beside the log ---
 
     def _follow(self) -> JournalReceiver:
         journal = FollowedJournal.open(self._context.disk, self.replica.path)
@@ -281,7 +281,7 @@ class ReplicatedPartition:
         renew_outboxes(self._context, self.topic, self._replica_host.forwarding)
         self.topic.reshaped()
 
-    # --- what comes ---
+    # --- input ---
 
     def receive(self, node: int, frame: Frame) -> None:
         self._end_inherited()

@@ -122,7 +122,7 @@ class PeerLinks:
         self._server: asyncio.Server | None = None
         self._strangers: set[PeerConnection] = set()  # nothing is known of them yet
 
-    # --- life ---
+    # --- start and end ---
 
     async def listen(self, host: str, port: int) -> int:
         """Returns the port. Raises OSError."""

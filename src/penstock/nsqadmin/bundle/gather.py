@@ -337,7 +337,7 @@ class Producers(msgspec.Struct):
     producers: list[ListedNsqd] = []
 
 
-# --- this machine, without anything that says who works here ---
+# --- this machine, without personal data ---
 
 _PACKAGES = (
     "cramjam", "cython", "duckdb", "deltalake", "fastapi", "httptools", "msgspec", "nicegui",

@@ -117,7 +117,7 @@ class AuditLog:
         for one in self._fields.values():
             one.on_value_change(self._narrow)
 
-    # --- what is shown ---
+    # --- rows ---
 
     def _now_asked(self) -> dict[str, str]:
         found = {name: str(field.value or "").strip() for name, field in self._fields.items()}

@@ -130,7 +130,7 @@ class _Messages(_OfChannel):
     async def _look(self) -> None:
         self._grid.show(await self._rows())
 
-    # --- what is there ---
+    # --- rows ---
 
     async def _rows(self) -> list[Row]:
         state = self._state
@@ -160,7 +160,7 @@ class _Messages(_OfChannel):
             node=node, about=_about(state, message),
         )  # fmt: skip
 
-    # --- what is done ---
+    # --- effects ---
 
     async def _chosen(self) -> list[HeldMessage]:
         rows = await self._grid.chosen()
@@ -250,7 +250,7 @@ def _owner(client: Mapping[str, Any] | None) -> str:
     return f"held by {client['hostname'] or client['client_id']} ({client['remote_address']})"
 
 
-# --- replay: nothing moves before a preview has said how many messages it concerns ---
+# --- replay: a preview with the number of messages comes first ---
 
 ALL = -1  # partitions
 

@@ -62,7 +62,7 @@ class _Page:
                     parts.named(button.props("outline dense no-caps"), f"Not only {words_}")
         self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
 
-    # --- what is chosen ---
+    # --- filters ---
 
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
@@ -90,7 +90,7 @@ class _Page:
         with self._client:
             self._here.show_address("connections", **self._chosen)
 
-    # --- what is shown ---
+    # --- rows ---
 
     def show(self, rows: list[Row]) -> None:
         self._grid.show(self._wanted(rows))

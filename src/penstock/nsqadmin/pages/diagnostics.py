@@ -72,7 +72,7 @@ class Diagnostics:
         self._note.set_text(text)
         self._show()
 
-    # --- what there is ---
+    # --- findings ---
 
     def _show(self) -> None:
         kept = self._here.deps.diagnostics.kept

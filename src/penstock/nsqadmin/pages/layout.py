@@ -155,7 +155,7 @@ def _silent(node: NodeState) -> str:
     return f"{text} Its figures are {age} old." if node.document and node.stale_s else text
 
 
-# --- what is not there ---
+# --- missing things ---
 
 
 class NoSuchPage(PenstockError):

@@ -123,7 +123,7 @@ class _Browser:
                 self._there += [LogAddress(node, number) for number in sorted(extents)]
         self._partitions = sorted({one.partition for one in self._there})
 
-    # --- what is on the page ---
+    # --- the contents of the page ---
 
     def _controls(self) -> None:
         asked = self._asked

@@ -255,7 +255,7 @@ def _tombstone(here: Opened, address: str) -> ui.element:
     return panel
 
 
-# --- its process: what its /metrics say, for an nsqd that has such figures ---
+# --- its process, from /metrics, if the nsqd has it ---
 
 _METRIC = re.compile(r'^([a-z_]+)(?:\{le="([^"]+)"\})? ([0-9.e+-]+)$', re.MULTILINE)
 _EVERY_S = 3.0

@@ -85,7 +85,7 @@ def _first_steps(here: Opened) -> None:
     layout.follow(here, show)
 
 
-# --- what needs attention ---
+# --- findings ---
 
 
 def _attention(here: Opened) -> None:

@@ -101,7 +101,7 @@ class _Panel:
                                question if role >= Role.DESTROY else "", name):  # fmt: skip
             await self._show()
 
-    # --- what can't be changed here ---
+    # --- settings of flags ---
 
     async def _show_flags(self) -> None:
         self._flags.clear()

@@ -62,7 +62,7 @@ class Console:
             with ui.element("div").classes("writing"):
                 self._writing()
 
-    # --- what there is ---
+    # --- tables and topics ---
 
     def _things(self) -> None:
         with ui.element("section").classes("panel things"):
@@ -185,7 +185,7 @@ class Console:
         finally:
             self._button.enable()
 
-    # --- what came of it ---
+    # --- the result ---
 
     def _show(self, reply: Reply, took_s: float) -> None:
         self._area.clear()
@@ -249,7 +249,7 @@ def _exact(value: Any) -> Any:
     return str(value) if isinstance(value, int) and abs(value) > 1 << 53 else value
 
 
-# --- what helps to write a statement ---
+# --- help with statements ---
 
 
 def quoted(name: str) -> str:

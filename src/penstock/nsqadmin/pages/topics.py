@@ -86,7 +86,7 @@ class Topics:
             if (self._with_internal or not topic.is_internal) and fits(topic, attention)
         ]  # fmt: skip
 
-    # --- what is chosen ---
+    # --- filters ---
 
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown

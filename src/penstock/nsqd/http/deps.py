@@ -189,7 +189,7 @@ def is_valid(name: str) -> bool:
     return is_valid_name(name.encode("utf-8", "surrogateescape"))
 
 
-# --- what routes have in common ---
+# --- common parts of routes ---
 
 
 def changing(respond: Respond, keeps: bool = False) -> Act:

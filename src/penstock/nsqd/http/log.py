@@ -47,7 +47,7 @@ from penstock.trace.search import RULE, read_trace_id
 BINARY = "application/octet-stream"
 
 
-# --- where logs begin and end ---
+# --- starts and ends of logs ---
 
 
 def positions(call: Call) -> None:

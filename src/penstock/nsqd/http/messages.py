@@ -194,7 +194,7 @@ def _counts(moves: list[CursorMove]) -> dict[str, int]:
     }
 
 
-# --- what is inside a channel ---
+# --- messages of a channel ---
 
 
 def listed(call: Call) -> None:

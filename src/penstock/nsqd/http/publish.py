@@ -189,7 +189,7 @@ class HttpPublishing:
         done = self._answering(call.answer, reply)
         self._take(topic.publish_located, [message], due_ns, done, partition)
 
-    # --- what all have in common ---
+    # --- common parts ---
 
     def _take(self, publish: Callable[..., None], *arguments: object) -> None:
         try:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.cluster.view import View
 
 
-# --- what a node remembers, as JSON ---
+# --- a node's memory as JSON ---
 
 
 class _Row(msgspec.Struct):
