@@ -2,7 +2,7 @@
 
 One request at a time is unanswered. What is published meanwhile waits, and goes out together as the
 next one: so a slow disk makes larger batches, not a longer row of requests, and nothing overtakes
-anything. A request is sent again, with the same messages and numbers, until its fate is known or
+anything. A request is sent again, with the same messages and numbers, until its outcome is known or
 the last of its publishes has timed out.
 
     no attempt yet ──not taken──▶ again, at any nsqd
@@ -166,7 +166,7 @@ class TopicPublisher:
         return bool(batch)
 
     async def _settle(self) -> None:
-        """Try until the fate of the batch is known, or its time is over."""
+        """Try until the outcome of the batch is known, or its time is over."""
         options = self._options
         delays = Delays(options.retry_delay_s, options.retry_delay_max_s, random.random)
         deadline_s = self._batch[-1].deadline_s
@@ -281,17 +281,17 @@ class TopicPublisher:
 
     def _apply(self, destination: Destination, verdict: Verdict, before: str) -> None:
         """`before`: why an earlier request may have arrived; empty: none did."""
-        fate = verdict.fate
-        if fate is Fate.REPEATED and not before:
+        outcome = verdict.outcome
+        if outcome is PublishOutcome.REPEATED and not before:
             explained = "another producer has published with the same id and epoch"
             error = PublishRefused(public(destination.address), 200, "REPEATED", explained)
             self._refused(destination, error, before)
-        elif fate in (Fate.STORED, Fate.REPEATED):
+        elif outcome in (PublishOutcome.STORED, PublishOutcome.REPEATED):
             self._stored(destination, verdict)
-        elif fate is Fate.NOT_TAKEN:
+        elif outcome is PublishOutcome.NOT_TAKEN:
             self._doubt = before
             self._nodes.last_failure = ConnectFailed(public(destination.address), verdict.reason)
-        elif fate is Fate.UNKNOWN:
+        elif outcome is PublishOutcome.UNKNOWN:
             self._doubt = before or verdict.reason
         elif verdict.error is not None:
             self._refused(destination, verdict.error, before)
@@ -300,7 +300,7 @@ class TopicPublisher:
         count = self._message_count
         destination.stored(count)
         self._counts.stored += count
-        self._counts.repeated += verdict.fate is Fate.REPEATED
+        self._counts.repeated += verdict.outcome is PublishOutcome.REPEATED
         self._doubt = ""
         batch, self._batch = self._batch, []
         index = 0
@@ -389,7 +389,7 @@ class TopicPublisher:
                     publish.done.set_exception(error)
 
 
-class Fate(Enum):
+class PublishOutcome(Enum):
     STORED = "stored"  # by this request
     REPEATED = "repeated"  # by an earlier one with these numbers
     NOT_TAKEN = "not taken"  # not by this request: try again later
@@ -398,7 +398,7 @@ class Fate(Enum):
 
 
 class Verdict(NamedTuple):
-    fate: Fate
+    outcome: PublishOutcome
     reason: str = ""
     error: PublishRefused | None = None
     where: tuple[int, int] | None = None  # offset and id of the first message, if it was told
@@ -413,12 +413,12 @@ def judge(address: str, sequence: int, answer: Fetched, traced: bool = False) ->
     code = str(document.get("message", ""))[:200]
     reason = f"got response {status} {code}".rstrip()
     if status == 429 or document.get("taken") is False:
-        return Verdict(Fate.NOT_TAKEN, reason)
+        return Verdict(PublishOutcome.NOT_TAKEN, reason)
     if status == 409:
-        return Verdict(Fate.REFUSED, reason, _conflict(address, sequence, code, document))
+        return Verdict(PublishOutcome.REFUSED, reason, _conflict(address, sequence, code, document))
     if 400 <= status < 500 and status != 408:
-        return Verdict(Fate.REFUSED, reason, PublishRefused(address, status, code))
-    return Verdict(Fate.UNKNOWN, reason)
+        return Verdict(PublishOutcome.REFUSED, reason, PublishRefused(address, status, code))
+    return Verdict(PublishOutcome.UNKNOWN, reason)
 
 
 def _judge_success(answer: Fetched, traced: bool) -> Verdict:
@@ -433,8 +433,8 @@ def _judge_success(answer: Fetched, traced: bool) -> Verdict:
     else:
         is_ours = answer.body == b"OK"
     if not is_ours:
-        return Verdict(Fate.UNKNOWN, "the answer is not nsqd's")
-    return Verdict(Fate.REPEATED if repeated else Fate.STORED, where=where)
+        return Verdict(PublishOutcome.UNKNOWN, "the answer is not nsqd's")
+    return Verdict(PublishOutcome.REPEATED if repeated else PublishOutcome.STORED, where=where)
 
 
 def _conflict(address: str, sequence: int, code: str, document: dict[str, Any]) -> PublishRefused:

@@ -12,7 +12,7 @@ confirmation. And a leader decides when everything of its log at the start of it
 committed: before, its committed end may be lower than what its predecessor had acknowledged.
 
 A start is confirmed by the channel's **number**, which only a node knows that has seen it made.
-Numbers are not used again in a topic's life; the first channel has 1. Metadata that went back to a
+Numbers are not used again in a topic; the first channel has 1. Metadata that went back to a
 backup has lost the last ones, so a number is above all that the node which makes the channel knows
 of. A confirmation counts for later epochs, too: it is in the journal of every member that can be
 elected.

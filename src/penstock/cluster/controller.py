@@ -92,7 +92,7 @@ class PartitionSeen(NamedTuple):
 class Situation(NamedTuple):
     """The metadata as the view shows it, and the reports of nodes."""
 
-    controller: int | None  # the life that stands in the key
+    controller: int | None  # the incarnation in the key
     controller_created: int
     nodes: Mapping[int, NodeSeen]
     partitions: Mapping[PartitionName, PartitionSeen]

@@ -1,6 +1,6 @@
 """The documents under the keys of the metadata: one class a kind, and its form as JSON.
 
-Numbers that are drawn at random (identities, lives, replica ids) stand as hexadecimal text. A
+Numbers that are drawn at random (identities, incarnations, replica ids) are hexadecimal text. A
 partition's document is the `PartitionRecord` of `penstock.replication`, whose legal changes stand
 there.
 """
@@ -140,7 +140,7 @@ class Topic(NamedTuple):
 
 class Channel(NamedTuple):
     identity: Identity  # of the topic
-    number: U32  # never used again in the topic's life
+    number: U32  # never used again in the topic
     paused: Flag
     settings: Settings
     deleted: Flag  # a tombstone

@@ -1,7 +1,7 @@
 """Who is gone, and who should not lead: what a node may conclude from silence, and from what others
 say of their replicas.
 
-A life of a node's process is over, as far as this node may act on it, when
+An incarnation of a node is over, as far as this node may act on it, when
 
 | sign | and |
 |---|---|
@@ -18,10 +18,10 @@ the time of a lease and ABSENCE_GRACE_NS. After an outage of the coordinator all
 first: who acted then would take every leadership for the first node that came back.
 
 **A refused connection** is quick and may lie: a firewall, a proxy, an address that belongs to
-another machine now. So it counts from the address of an authenticated link of that life, seen by
-two nodes within REFUSAL_NS, and once in REFUSAL_PAUSE_NS for a life. Who acts on it removes the
-node's key in the same transaction, and a node that lives after all registers again. A new life
-shows that the last one was over: it is believed at once when that refuses, too.
+another machine now. So it counts from the address of an authenticated link of that incarnation,
+seen by two nodes within REFUSAL_NS, and once in REFUSAL_PAUSE_NS for an incarnation. Who acts on it
+removes the node's key in the same transaction, and a node that lives after all registers again. A
+new incarnation shows that the last one was over: it is believed at once when that refuses, too.
 
 Nothing here guards commits: a wrong conclusion costs an election.
 
@@ -68,16 +68,16 @@ class FailureDetector:
         self.wait_ns = NODE_LEASE_NS + ABSENCE_GRACE_NS
         self.links: dict[int, int] = {}  # to the incarnation of the process on the other side
         self._followed_since_ns: int | None = None
-        self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when
-        self.refused_lives: dict[int, int] = {}  # node: the life that two found refusing
-        self._concluded: dict[int, tuple[int, int]] = {}  # node: the last such life, and when
+        self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # when, by witness
+        self.refused_incarnations: dict[int, int] = {}  # node: that two found refusing
+        self._concluded: dict[int, tuple[int, int]] = {}  # node: the last such one, and when
         self._keyless_ns: dict[int, int] = {}  # since when a node's key is gone
 
     # --- observations ---
 
     def linked(self, node: int, incarnation: int) -> None:
         self.links[node] = incarnation
-        self.refused_lives.pop(node, None)
+        self.refused_incarnations.pop(node, None)
         for key in [key for key in self._witnesses if key[0] == node]:
             del self._witnesses[key]
 
@@ -104,12 +104,12 @@ class FailureDetector:
         seen = self._witnesses.setdefault((node, incarnation), {})
         seen[witness] = mono_ns
         fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
-        if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self.refused_lives:
+        if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self.refused_incarnations:
             return
-        life, at_ns = self._concluded.get(node, (incarnation, NEVER_NS))
-        if life != incarnation or mono_ns - at_ns >= REFUSAL_PAUSE_NS:
+        last, at_ns = self._concluded.get(node, (incarnation, NEVER_NS))
+        if last != incarnation or mono_ns - at_ns >= REFUSAL_PAUSE_NS:
             self._concluded[node] = incarnation, mono_ns
-            self.refused_lives[node] = incarnation
+            self.refused_incarnations[node] = incarnation
 
     # --- conclusions ---
 
@@ -141,7 +141,7 @@ class FailureDetector:
         return self.may_act(mono_ns)
 
     def is_refused(self, node: int, incarnation: int) -> bool:
-        return self.refused_lives.get(node) == incarnation
+        return self.refused_incarnations.get(node) == incarnation
 
     def is_missing(self, node: int, mono_ns: int) -> bool:
         """No incarnation of this node is known."""

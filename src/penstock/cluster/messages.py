@@ -7,7 +7,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 |---|---|---|
 | 1 | Heartbeat | when it was sent, by the sender's monotonic clock; its wall clock |
 | 2 | HeartbeatAnswer | the first number of the heartbeat |
-| 3 | Refused | node, life |
+| 3 | Refused | node, incarnation |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition; those among them that have failed |
 | 6 | Renewed | topic, partition |

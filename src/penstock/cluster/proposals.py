@@ -330,7 +330,7 @@ class Proposals:
         """The process has certainly ended: no commit need wait for it."""
         detector, held = self.failure_detector, self.view.nodes.get(node)
         if held is None:  # who was elected in its place may have removed the key
-            return detector.may_act(self.now_ns) or node in detector.refused_lives
+            return detector.may_act(self.now_ns) or node in detector.refused_incarnations
         return bool(detector.why_gone(node, held.document.incarnation, self.now_ns))
 
     def _give_way(self) -> None:

@@ -3,14 +3,14 @@
 | phase | does | then |
 |---|---|---|
 | AWAY | nothing: the view is not current | ENTERING |
-| ENTERING | writes `members/<id>`: generation, loss of memory, life | GRANTING, once it is seen |
+| ENTERING | writes `members/<id>`: generation, lost memory, incarnation | GRANTING, once seen |
 | GRANTING | asks for a lease | REGISTERING |
 | REGISTERING | puts `nodes/<id>` with the lease, over whatever stands there | HELD |
 | HELD | keeps the lease, each third of its time | |
 
 `members/<id>` comes first: what the node had before a loss of memory is suspect before anybody
-takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the key of the life
-before it, whose lease then holds nothing.
+takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the key of the
+incarnation before it, whose lease then holds nothing.
 
 **Who is refused.** A second machine with this id has another uuid, but for one that an operator has
 started in the place of the first. A node that finds a higher generation of itself was set back, or

@@ -79,7 +79,7 @@ from penstock.replication.record import (
     touched,
 )
 
-_LEADERSHIP_BITS = 32  # numbers of one leadership: one life may hold several, and their answers mix
+_LEADERSHIP_BITS = 32  # numbers of one leadership: a process may hold several, whose answers mix
 
 
 class Outcome(IntEnum):

@@ -5,8 +5,8 @@
 | 21 | SendBatch | number u64, moved u8; before u32, crc u32 | payload: one batch |
 | 22 | BatchAnswered | number u64, ending u8, offset u64, id u64 | why it is not stored, UTF-8 |
 
-The session is the life of the sending node, and `number` counts its batches in that life, so an
-answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in the
+The session is the incarnation of the sending node, and `number` counts its batches since then, so
+an answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in the
 log; the leader fills in its offset, ids, time and epoch, and answers with the position of its first
 message. `moved` 1: the messages were stored before, and only change their place (dead letters).
 

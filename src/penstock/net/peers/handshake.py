@@ -16,7 +16,7 @@ A connection is one lane of a link. The node that dials speaks first:
 | 1 | lane | lane | reason |
 | 16 | uuid of the cluster | the same | zeros |
 | 4, 4 | from, to | from, to | zeros |
-| 8 | life of the node that dials | life of the one that listens | zeros |
+| 8 | incarnation of the dialling node | of the listening one | zeros |
 | 8 | session | session | session |
 | 32 | nonce | nonce | zeros |
 | 32 | zeros | proof | zeros |
@@ -30,7 +30,8 @@ connection. What follows is neither secret nor protected: that is what TLS is fo
 proofs are zeros; then the network, or TLS with certificates on both sides, decides who may link.
 
 **Sessions** are numbered by the dialling node, in the order in which it makes them. Both lanes of a
-link have the number of their session, and the listening node takes no number twice from one life.
+link have the number of their session, and the listening node takes no number twice from one
+incarnation.
 
 **The machines** have no I/O.
 

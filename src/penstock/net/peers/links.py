@@ -13,9 +13,9 @@ Time in which this process stood still is not counted.
 
 Which connections make the link to a node: the rules, without I/O.
 
-Two connections, one for each lane, of one session. A session is (life, number) of the node that
-dials. What is seen of a newer one ends an older one, before anything that comes over the newer one
-is looked at: frames of the older that still wait in buffers are never read.
+Two connections, one for each lane, of one session. A session is (incarnation, number) of the node
+that dials. What is seen of a newer one ends an older one, before anything that comes over the newer
+one is looked at: frames of the older that still wait in buffers are never read.
 
 | a lane opens | the link was | then |
 |---|---|---|
