@@ -20,7 +20,7 @@ from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.messages import PositionInvalid, moment_ms
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.store import Entry, Narrowed
 
@@ -80,9 +80,9 @@ def _written(found: list[Entry], form: str) -> str:
 
 
 class AuditLog:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        self._asked = here.asked(*_FILTERS)
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        self._asked = view.asked(*_FILTERS)
         self._before_id = 0  # 0: the newest, which move by themselves
         with parts.heading("Audit log"):
             parts.grow()
@@ -125,7 +125,7 @@ class AuditLog:
 
     def _show(self) -> None:
         try:
-            found = _found(self._here.deps, self._now_asked(), self._before_id, _PAGE)
+            found = _found(self._view.deps, self._now_asked(), self._before_id, _PAGE)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -137,18 +137,18 @@ class AuditLog:
         self._older.set_enabled(len(found) == _PAGE)
         self._newest.set_enabled(self._before_id > 0)
         for form, link in self._saves.items():
-            way = self._here.link("audit", "download", **self._now_asked(), form=form)
+            way = self._view.link("audit", "download", **self._now_asked(), form=form)
             if link.props.get("href") != way:
                 link.props["href"] = way
 
     def _narrow(self) -> None:
         self._go(0)
-        self._here.show_address("audit", **self._now_asked())
+        self._view.show_address("audit", **self._now_asked())
 
     def _go(self, older_than: int) -> None:
         self._before_id = older_than
         self._show()
 
     def _go_back(self) -> None:
-        found = _found(self._here.deps, self._now_asked(), self._before_id, _PAGE)
+        found = _found(self._view.deps, self._now_asked(), self._before_id, _PAGE)
         self._go(found[-1].id if found else 0)

@@ -27,7 +27,7 @@ from penstock.nsqadmin.snapshot import Snapshot
 from penstock.trace.search import W3C_DIGITS
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.pages.layout import Opened
+    from penstock.nsqadmin.pages.layout import PageView
 
 # What the bar leads to: (path, words, the role that sees it).
 SECTIONS: list[tuple[str, str, Role]] = [
@@ -60,26 +60,26 @@ _ROLES = {
 SCRIPT = "\n".join(map(static.text, ("bar.js", "away.js", "grid.js", "pages.js")))
 
 
-def draw(here: Opened) -> None:
-    ui.link("Penstock", here.link("")).classes("brand")
-    may = [(path, words) for path, words, role in SECTIONS if here.may(role)]
+def draw(view: PageView) -> None:
+    ui.link("Penstock", view.link("")).classes("brand")
+    may = [(path, words) for path, words, role in SECTIONS if view.may(role)]
     with ui.element("div").classes("drop main"):
         _opener("Menu", "menu")
         with ui.element("nav").props('aria-label="Main"'):
             for path, words in may:
                 if path in _FIRST:
-                    _link(here, path, words)
+                    _link(view, path, words)
             rest = [one for one in may if one[0] not in _FIRST]
             with ui.element("div").classes("drop"):
                 opener = _opener("More")
-                if any(_is_at(here.path, path) for path, _ in rest):
+                if any(_is_at(view.path, path) for path, _ in rest):
                     opener.classes("at")
                 with ui.element("div").classes("dropped"):
                     for path, words in rest:
-                        _link(here, path, words)
+                        _link(view, path, words)
     parts.grow()
-    _finder(here, may)
-    _who(here)
+    _finder(view, may)
+    _who(view)
 
 
 def _opener(words: str, icon: str = "") -> ui.element:
@@ -93,9 +93,9 @@ def _opener(words: str, icon: str = "") -> ui.element:
     return button
 
 
-def _link(here: Opened, path: str, words: str) -> None:
-    link = ui.link(words, here.deps.base + path)
-    if _is_at(here.path, path):
+def _link(view: PageView, path: str, words: str) -> None:
+    link = ui.link(words, view.deps.base + path)
+    if _is_at(view.path, path):
         link.props('aria-current="page"')
 
 
@@ -105,48 +105,48 @@ def _is_at(path: str, target: str) -> bool:
     return path == target or (target != "/" and path.startswith(f"{target}/"))
 
 
-def _who(here: Opened) -> None:
+def _who(view: PageView) -> None:
     """The user, light or dark, and the logout."""
     with ui.element("div").classes("drop who"):
-        _opener(here.caller.shown)
+        _opener(view.caller.shown)
         with ui.element("div").classes("dropped"):
-            text = f"{here.caller.shown} may {_ROLES[here.caller.role]}."
+            text = f"{view.caller.shown} may {_ROLES[view.caller.role]}."
             parts.written("p", text).classes("soft")
-            _theme(here)
-            if here.caller.how == "session":
-                ui.link("Your account", here.link("account"))
-            if here.caller.session:
+            _theme(view)
+            if view.caller.how == "session":
+                ui.link("Your account", view.link("account"))
+            if view.caller.session:
                 with ui.element("form").props('method="post"') as form:
-                    form.props["action"] = f"{here.deps.base}/logout"
+                    form.props["action"] = f"{view.deps.base}/logout"
                     ui.button("Log out").props("flat dense type=submit")
-            elif here.caller.how == "header" and here.deps.options.logout_url:
-                ui.link("Log out", here.deps.options.logout_url)
+            elif view.caller.how == "header" and view.deps.options.logout_url:
+                ui.link("Log out", view.deps.options.logout_url)
 
 
-def _theme(here: Opened) -> None:
+def _theme(view: PageView) -> None:
     """Dark or light by hand, remembered by this browser."""
-    dark = ui.dark_mode(THEMES[here.theme])
+    dark = ui.dark_mode(THEMES[view.theme])
 
     def choose(theme: str) -> None:
         dark.set_value(THEMES[theme])
-        remember(here, COOKIE, theme)
+        remember(view, COOKIE, theme)
 
     ui.toggle(
-        {name: name.capitalize() for name in THEMES}, value=here.theme,
+        {name: name.capitalize() for name in THEMES}, value=view.theme,
         on_change=lambda event: choose(str(event.value)),
     ).props('dense unelevated no-caps aria-label="Dark or light"')  # fmt: skip
 
 
-def remember(here: Opened, name: str, value: str) -> None:
+def remember(view: PageView, name: str, value: str) -> None:
     """Store in a cookie of this browser: settings that the next page needs before it is drawn."""
-    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.deps.base or '/'}"
+    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={view.deps.base or '/'}"
     ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
 
 
 # --- quick open ---
 
 
-def _finder(here: Opened, pages: Sequence[tuple[str, str]]) -> None:
+def _finder(view: PageView, pages: Sequence[tuple[str, str]]) -> None:
     with ui.element("button").classes("find") as button:
         button.props('type=button aria-label="Quick open" aria-keyshortcuts="Control+K /"')
         ui.icon("search")
@@ -159,8 +159,8 @@ def _finder(here: Opened, pages: Sequence[tuple[str, str]]) -> None:
         if not isinstance(text, str):
             raise TypeError("what is sought is a text")
         rows = [
-            {"kind": one.kind, "words": one.words, "href": here.link(*one.path, **dict(one.query))}
-            for one in find(text[: limits.ADMIN_FOUND_CHARS], here.deps.watch.latest, pages)
+            {"kind": one.kind, "words": one.words, "href": view.link(*one.path, **dict(one.query))}
+            for one in find(text[: limits.ADMIN_FOUND_CHARS], view.deps.watch.latest, pages)
         ]
         client.run_javascript(f"penstockFound({json.dumps(text)}, {json.dumps(rows)})")
 

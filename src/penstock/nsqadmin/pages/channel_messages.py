@@ -29,7 +29,7 @@ from penstock.nsqadmin.channel_messages import (
 )
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import Snapshot
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
@@ -67,27 +67,27 @@ _COLUMNS = [
 ]
 
 
-def panel(here: Opened, topic: str, name: str) -> None:
+def panel(view: PageView, topic: str, name: str) -> None:
     with parts.section("Messages inside"):
-        _Messages(here, topic, name)
+        _Messages(view, topic, name)
 
 
 class _OfChannel:
-    def __init__(self, here: Opened, topic: str, name: str) -> None:
-        self._here = here
+    def __init__(self, view: PageView, topic: str, name: str) -> None:
+        self._view = view
         self._about = {"topic": topic, "channel": name}
         self._name = name
-        hidden = here.deps.options.mask_field
-        self._channel = ChannelMessages(here.deps.upstream, topic, name, hidden)
+        hidden = view.deps.options.mask_field
+        self._channel = ChannelMessages(view.deps.upstream, topic, name, hidden)
 
     def _nodes(self) -> list[str]:
-        found = self._here.deps.watch.latest.channel(*self._about.values())
+        found = self._view.deps.watch.latest.channel(*self._about.values())
         return list(found.nodes) if found else []
 
 
 class _Messages(_OfChannel):
-    def __init__(self, here: Opened, topic: str, name: str) -> None:
-        super().__init__(here, topic, name)
+    def __init__(self, view: PageView, topic: str, name: str) -> None:
+        super().__init__(view, topic, name)
         self._state = IN_FLIGHT
         with parts.row():
             choice = ui.toggle(_STATES, value=IN_FLIGHT)
@@ -96,10 +96,10 @@ class _Messages(_OfChannel):
             self._buttons()
         self._note = parts.note(_EXPLAINED[IN_FLIGHT])
         empty = "No message in this state."
-        may = here.may(Role.OPERATE)
+        may = view.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, "key", empty, "Messages inside", "20rem", may)
         choice.on_value_change(lambda event: self._turn_to(event.value))
-        layout.poll(here, self._look)
+        layout.poll(view, self._look)
 
     def _buttons(self) -> None:
         """The buttons for the caller's role, each with the states in which it acts."""
@@ -112,7 +112,7 @@ class _Messages(_OfChannel):
         ]  # fmt: skip
         self._pressed: list[tuple[ui.button, tuple[str, ...]]] = []
         for words_, role, act, where in offered:
-            if self._here.may(role):
+            if self._view.may(role):
                 colour = "negative" if role is Role.DESTROY else "primary"
                 button = ui.button(words_, on_click=act, color=colour).props("flat dense")
                 self._pressed.append((button, where))
@@ -153,10 +153,10 @@ class _Messages(_OfChannel):
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._about["topic"])
         id_, offset = message["id"], message["offset"]
-        way = self._here.link("messages", topic, node=node, at=offset, open=offset,
+        way = self._view.link("messages", topic, node=node, at=offset, open=offset,
                               partition=message.get("partition") or "")  # fmt: skip
         return row_of(
-            self._here.link, _COLUMNS, message, key=f"{node} {id_}", id=id_, id_link=way,
+            self._view.link, _COLUMNS, message, key=f"{node} {id_}", id=id_, id_link=way,
             node=node, about=_about(state, message),
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ class _Messages(_OfChannel):
     ) -> None:  # fmt: skip
         named = (f"{one.id} on {one.node}" for one in held)
         detail = words.listed(named, limits.ADMIN_IDS_NOTED)
-        await layout.change(self._here, role, action, self._about, run, detail, question, typed)
+        await layout.change(self._view, role, action, self._about, run, detail, question, typed)
         await self._look()
 
     async def _finish(self) -> None:
@@ -255,16 +255,16 @@ def _owner(client: Mapping[str, Any] | None) -> str:
 ALL = -1  # partitions
 
 
-def replay_panel(here: Opened, topic: str, name: str) -> None:
+def replay_panel(view: PageView, topic: str, name: str) -> None:
     """Only for callers with the role."""
-    if here.may(Role.OPERATE):
+    if view.may(Role.OPERATE):
         with parts.section("Replay"):
-            _Replay(here, topic, name)
+            _Replay(view, topic, name)
 
 
 class _Replay(_OfChannel):
-    def __init__(self, here: Opened, topic: str, name: str) -> None:
-        super().__init__(here, topic, name)
+    def __init__(self, view: PageView, topic: str, name: str) -> None:
+        super().__init__(view, topic, name)
         parts.soft("Go back and process messages again, or on and leave some out.")
         with parts.row():
             kinds = {kind: words for kind, (words, _) in POSITIONS.items()}
@@ -277,7 +277,7 @@ class _Replay(_OfChannel):
             ui.button("Preview", on_click=self._preview).props("unelevated")
         self._kind.on_value_change(self._on_kind)
         self._result = ui.element("div").props('role="status"')
-        layout.follow(self._here, self._offer_partitions)
+        layout.follow(self._view, self._offer_partitions)
 
     def _offer_partitions(self, snapshot: Snapshot) -> None:
         found = snapshot.channel(*self._about.values())
@@ -319,7 +319,7 @@ class _Replay(_OfChannel):
             ui.label(move.node).classes("mono")
             ui.label(described(move))
             parts.grow()
-            if self._here.may(role):
+            if self._view.may(role):
                 button = ui.button("Move it there", on_click=partial(self._move, move))
                 parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
             else:
@@ -328,7 +328,7 @@ class _Replay(_OfChannel):
     async def _move(self, move: Move) -> None:
         about, what = self._about | {"node": move.node}, described(move)
         run, question = partial(self._channel.seek, move), f"On {move.node}: {what}"
-        if await layout.change(self._here, _role_of(move), "seek_channel", about, run, what,
+        if await layout.change(self._view, _role_of(move), "seek_channel", about, run, what,
                                question, self._name):  # fmt: skip
             self._result.clear()
 

@@ -9,7 +9,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.nsqadmin.history import Sample
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.style import CURVES, FONT
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -19,7 +19,7 @@ _RATES = (("in_rate", "in"), ("out_rate", "out"), ("timeout_rate", "timeouts"))
 _LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferred"))
 
 
-def pair(here: Opened, series: str) -> None:
+def pair(view: PageView, series: str) -> None:
     with parts.section("History") as panel:
         with parts.row("heading split") as row:
             choice = ui.toggle(list(SPANS), value="5 min").props(
@@ -33,8 +33,8 @@ def pair(here: Opened, series: str) -> None:
 
         def draw() -> None:
             span_s = SPANS[str(choice.value)]
-            samples = _samples(here, series, span_s)
-            until_s = max(here.deps.watch.latest.time_s, time.time() - 60)
+            samples = _samples(view, series, span_s)
+            until_s = max(view.deps.watch.latest.time_s, time.time() - 60)
             for chart, fields in charts:
                 _fill(chart, samples, fields)
                 # As wide as it says, also where nothing is known of the beginning.
@@ -50,11 +50,11 @@ def pair(here: Opened, series: str) -> None:
             draw()
 
         choice.on_value_change(draw)
-        layout.follow(here, show)
+        layout.follow(view, show)
 
 
-def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
-    history = here.deps.history
+def _samples(view: PageView, series: str, span_s: float) -> Sequence[Sample]:
+    history = view.deps.history
     if not span_s:
         return history.recent(series)
     now_s = time.time()

@@ -13,7 +13,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
 from penstock.nsqadmin.pages import layout, parts, states
 from penstock.nsqadmin.pages.grid import Column, Grid, column, row_of, to_node
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import TopicState
 
 _HEIGHT = "max(24rem, calc(100vh - 150px))"
@@ -22,17 +22,17 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-async def draw(here: Opened) -> None:
-    connections = here.deps.connections
+async def draw(view: PageView) -> None:
+    connections = view.deps.connections
     layout.listen(connections.listen, lambda rows: None)  # so that nsqds are asked
     await connections.ready()
-    layout.listen(connections.listen, _Page(here).show)
+    layout.listen(connections.listen, _Page(view).show)
 
 
 class _Page:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        chosen = self._chosen = here.asked("q", "kind", *_NARROWED, "sort")
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        chosen = self._chosen = view.asked("q", "kind", *_NARROWED, "sort")
         if chosen["kind"] not in KINDS:
             chosen["kind"] = ""
         self._client = context.client
@@ -50,7 +50,7 @@ class _Page:
         self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
-        self.show(here.deps.connections.latest)
+        self.show(view.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
         self._narrowed.clear()
@@ -67,7 +67,7 @@ class _Page:
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
         self._remember()
-        self.show(self._here.deps.connections.latest)
+        self.show(self._view.deps.connections.latest)
 
     def _widen(self, name: str) -> None:
         self._choose(name, "")
@@ -88,7 +88,7 @@ class _Page:
 
     def _remember(self) -> None:
         with self._client:
-            self._here.show_address("connections", **self._chosen)
+            self._view.show_address("connections", **self._chosen)
 
     # --- rows ---
 
@@ -99,7 +99,7 @@ class _Page:
     def _wanted(self, rows: list[Row]) -> list[Row]:
         given = {name: self._chosen[name] for name in ("kind", *_NARROWED) if self._chosen[name]}
         return [
-            _linked(self._here, row) for row in rows
+            _linked(self._view, row) for row in rows
             if all(_is(row, name, value) for name, value in given.items())
         ]  # fmt: skip
 
@@ -120,7 +120,7 @@ def _is(row: Row, name: str, value: str) -> bool:
 # --- on the page of a topic or channel ---
 
 
-def panel(here: Opened, topic: str, channel: str = "") -> None:
+def panel(view: PageView, topic: str, channel: str = "") -> None:
     """The consumers, and for a topic its publishers."""
     label = "Clients" if channel else "Consumers and producers"
     with parts.section(label):
@@ -131,21 +131,21 @@ def panel(here: Opened, topic: str, channel: str = "") -> None:
         grid = Grid(_COLUMNS, "key", empty, label, "" if channel else "22rem")
 
     def show(rows: Sequence[Row]) -> None:
-        latest = here.deps.watch.latest
+        latest = view.deps.watch.latest
         found = latest.topics.get(topic) or TopicState(topic)
         away = [at for at in (*found.nodes, *found.registered) if not latest.can_ask([at])]
         named = states.listed(away) if away else ""
         silent.set_text(named and f"{named} does not answer: who is there now is not known.")
         wanted = ("reads", f"{topic}/{channel}") if channel else ("topic", topic)
-        grid.show([_linked(here, row) for row in rows if _is(row, *wanted)])
+        grid.show([_linked(view, row) for row in rows if _is(row, *wanted)])
 
-    connections = here.deps.connections
+    connections = view.deps.connections
     layout.listen(connections.listen, show)
     show(connections.latest)
 
 
-def _linked(here: Opened, row: Row) -> Row:
-    return row | row_of(here.link, _LINKS, row)
+def _linked(view: PageView, row: Row) -> Row:
+    return row | row_of(view.link, _LINKS, row)
 
 
 _EMPTY = "No client is known to be connected, or none that you look for."

@@ -8,14 +8,14 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.diagnostics import ACTION, Kept
 from penstock.nsqadmin.pages import guard, layout, overview, parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 
 _SHOWN = 100  # findings: nobody reads more
 
 
 class Diagnostics:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
+    def __init__(self, view: PageView) -> None:
+        self._view = view
         parts.heading("Diagnostics")
         with parts.section("Gather"):
             parts.soft(
@@ -45,9 +45,9 @@ class Diagnostics:
         self._show()
 
     async def _gather(self) -> None:
-        here, client = self._here, context.client
-        deps = here.deps
-        if not layout.may_still(here, Role.OPERATE, ACTION, {}):
+        view, client = self._view, context.client
+        deps = view.deps
+        if not layout.may_still(view, Role.OPERATE, ACTION, {}):
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
 
@@ -61,8 +61,8 @@ class Diagnostics:
         self._bar.set_visibility(True)
         report(0.0, "asking")
         try:
-            with deps.audit.entry(here.caller, (ACTION,), {}, f"{seconds} s"):
-                made = await deps.diagnostics.make(deps, here.caller.shown, seconds, report)
+            with deps.audit.entry(view.caller, (ACTION,), {}, f"{seconds} s"):
+                made = await deps.diagnostics.make(deps, view.caller.shown, seconds, report)
         except (PenstockError, OSError) as error:
             text = f"It could not be gathered: {error}"
         else:
@@ -75,7 +75,7 @@ class Diagnostics:
     # --- findings ---
 
     def _show(self) -> None:
-        kept = self._here.deps.diagnostics.kept
+        kept = self._view.deps.diagnostics.kept
         none = "Nothing is gathered yet. Gather, and it is judged here."
         self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)
         self._found.clear()
@@ -91,13 +91,13 @@ class Diagnostics:
         if not kept.findings:
             ui.label("Nothing. All daemons answer and agree, and every channel moves.")
         for one in kept.findings[:_SHOWN]:
-            overview.finding(self._here, one)
+            overview.finding(self._view, one)
         if len(kept.findings) > _SHOWN:
             parts.soft(f"{len(kept.findings) - _SHOWN:,} more are in the file.")
 
     def _file(self, kept: Kept) -> None:
         with parts.row():
-            way = self._here.link("api", "diagnostics", f"{kept.id}.zip")
+            way = self._view.link("api", "diagnostics", f"{kept.id}.zip")
             link = ui.link(f"Download {kept.name}", way).props("download")
             link.props["download"] = kept.name
             about = f"{words.size(kept.size)}, {words.clock(kept.made_s)}, by {kept.who}"

@@ -23,7 +23,7 @@ from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress, Message
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.routes import Call, file_route
 
 _FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies alone, one a line"}
@@ -138,7 +138,11 @@ def _as_line(address: LogAddress, message: Message) -> bytes:
 
 
 async def ask(
-    here: Opened, topic: str, logs: TopicLogs, shown: dict[str, OffsetSpan], asked: tuple[str, str]
+    view: PageView,
+    topic: str,
+    logs: TopicLogs,
+    shown: dict[str, OffsetSpan],
+    asked: tuple[str, str],
 ) -> None:
     """Download the shown messages, or those between two positions."""
     with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
@@ -170,7 +174,7 @@ async def ask(
         ("span", f"{address},{span.first},{span.following}") for address, span in spans.items()
     ]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
-    parts.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
+    parts.go(f"{view.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
 async def _range(logs: TopicLogs, first: str, last: str) -> dict[str, OffsetSpan]:

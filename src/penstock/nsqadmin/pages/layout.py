@@ -37,7 +37,7 @@ NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 
 @dataclass(frozen=True)
-class Opened:
+class PageView:
     """One page in one browser."""
 
     deps: Deps
@@ -70,11 +70,11 @@ class Opened:
         ui.navigate.history.replace(self.link(*parts, **query))
 
 
-def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
+def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> PageView:
     """The caller of the page. Raises LoginWanted or Forbidden."""
     path = request.url.path.removeprefix(deps.base) or "/"
     caller = viewed(deps, request, role)
-    return Opened(deps, caller, path, origin(request), request.cookies, request.query_params)
+    return PageView(deps, caller, path, origin(request), request.cookies, request.query_params)
 
 
 # --- the frame ---
@@ -97,31 +97,31 @@ class Page(NamedTuple):
 
         @ui.page(self.path)
         async def answer(request: Request) -> None:
-            here, named = opened(deps, request, role), request.path_params
+            view, named = opened(deps, request, role), request.path_params
             if self.check is not None:
-                await self.check(here, **named)
-            shown = title.format(**named) if isinstance(title, str) else title(here, **named)
-            with _framed(here, shown):
-                drawn = self.draw(here, **named)
+                await self.check(view, **named)
+            shown = title.format(**named) if isinstance(title, str) else title(view, **named)
+            with _framed(view, shown):
+                drawn = self.draw(view, **named)
                 if inspect.isawaitable(drawn):
                     await drawn
 
 
 @contextmanager
-def _framed(here: Opened, title: str) -> Iterator[None]:
-    deps = here.deps
-    way_out = f"{deps.base}/login?next={quote(here.path)}"
-    guard.drawn_for(context.client, here.caller, deps.gate, way_out)
+def _framed(view: PageView, title: str) -> Iterator[None]:
+    deps = view.deps
+    way_out = f"{deps.base}/login?next={quote(view.path)}"
+    guard.drawn_for(context.client, view.caller, deps.gate, way_out)
     ui.page_title(f"{title} · Penstock")
-    ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
-    if here.caller.how == "session":
+    ui.add_head_html(f"<style>{first_paint(view.theme)}</style><script>{bar.SCRIPT}</script>")
+    if view.caller.how == "session":
         ui.add_head_html(f"<script>{_renewal(deps)}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
-        bar.draw(here)
+        bar.draw(view)
     with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
-        _banners(here)
+        _banners(view)
         yield
 
 
@@ -133,18 +133,18 @@ def _renewal(deps: Deps) -> str:
     return f"window.penstockSession = {document};\n{static.text('session.js')}"
 
 
-def _banners(here: Opened) -> None:
+def _banners(view: PageView) -> None:
     """Daemons that do not answer, as long as they don't."""
     banner = ui.label().classes("banner").props('role="status"')
 
     def show(snapshot: Snapshot) -> None:
-        lines = [*here.deps.history.troubles, *snapshot.errors]
+        lines = [*view.deps.history.troubles, *snapshot.errors]
         lines += filter(None, [snapshot.cluster.trouble])
         lines += [_silent(one) for one in snapshot.nodes.values() if not one.can_be_asked]
         banner.set_text("\n".join(lines[:8]))
         banner.set_visibility(bool(lines))
 
-    follow(here, show)
+    follow(view, show)
 
 
 def _silent(node: NodeState) -> str:
@@ -162,16 +162,16 @@ class NoSuchPage(PenstockError):
     """The subject of the page does not exist."""
 
 
-async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
+async def check_exists(view: PageView, topic: str, channel: str = "") -> None:
     """Raises NoSuchPage. A silent node may have it: then the page is drawn, and its banner names
     the node."""
     for kind, name in (("topic", topic), ("channel", channel)):
         if name and not is_valid_name(name.encode("utf-8", "replace")):
             raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")
-    latest = here.deps.watch.latest
+    latest = view.deps.watch.latest
     if latest.channel(topic, channel) if channel else topic in latest.topics:
         return
-    asking = _is_absent(here.deps.upstream, topic, channel)
+    asking = _is_absent(view.deps.upstream, topic, channel)
     try:
         absent = await asyncio.wait_for(asking, limits.ADMIN_READY_S)
     except (TimeoutError, UpstreamFailed):
@@ -179,7 +179,7 @@ async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
     if absent:
         what = f"channel {topic}/{channel}" if channel else f"topic {topic}"
         raise NoSuchPage(f"There is no {what}: every nsqd and nsqlookupd that may have it says so")
-    here.deps.watch.hurry()  # it is younger than the last look
+    view.deps.watch.hurry()  # it is younger than the last look
 
 
 async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
@@ -220,18 +220,18 @@ def listen(
     client.on_delete(source(on_value))
 
 
-def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
+def follow(view: PageView, show: Callable[[Snapshot], None]) -> None:
     """The same with the installation, and now."""
-    listen(here.deps.watch.listen, show)
-    show(here.deps.watch.latest)
+    listen(view.deps.watch.listen, show)
+    show(view.deps.watch.latest)
 
 
-def follow_runs(here: Opened, show: Callable[[], None]) -> None:
-    listen(here.deps.runs.listen, lambda _: show())
+def follow_runs(view: PageView, show: Callable[[], None]) -> None:
+    listen(view.deps.runs.listen, lambda _: show())
     show()
 
 
-def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
+def poll(view: PageView, ask: Callable[[], Awaitable[None]], every_s: float = 0.0) -> None:
     """Ask now and with every update of the installation, one request at a time and no more often.
     On failure the contents stay: the banner names the silent node."""
     errand = Errand()
@@ -244,39 +244,39 @@ def poll(here: Opened, ask: Callable[[], Awaitable[None]], every_s: float = 0.0)
         if errand.is_due():
             errand.begin(run(), every_s)
 
-    follow(here, on_snapshot)
+    follow(view, on_snapshot)
 
 
 # --- doing ---
 
 
-def may_still(here: Opened, role: Role, action: str, about: Mapping[str, str]) -> bool:
+def may_still(view: PageView, role: Role, action: str, about: Mapping[str, str]) -> bool:
     """Whether the caller may do this now; a refusal is shown, and written down."""
-    if here.deps.gate.held(here.caller) >= role:
+    if view.deps.gate.held(view.caller) >= role:
         return True
     target = "/".join(one for one in about.values() if one)
     failed = f"failed: needs the role {role.name.lower()}"
-    here.deps.audit.note(here.caller, action, failed, target)
+    view.deps.audit.note(view.caller, action, failed, target)
     ui.notify("You may not do this any more: open the page again.", type="negative")
     return False
 
 
 async def change(
-    here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
+    view: PageView, role: Role, actions: str | Sequence[str], about: dict[str, str],
     run: Run, detail: str = "", question: str = "", typed: str = "",
 ) -> bool:  # fmt: skip
     """Change the installation: ask the person for confirmation, if needed, and the gate, write it
     down, act, notify, and show the outcome. Returns whether it was done. An action that the
     official nsqadmin reports as several has several names; an irreversible one wants its name
     `typed`."""
-    deps = here.deps
+    deps = view.deps
     actions = (actions,) if isinstance(actions, str) else actions
     if question and not await _confirm(question, typed):
         return False
-    if not may_still(here, role, actions[0], about):
+    if not may_still(view, role, actions[0], about):
         return False
     try:
-        warning = await deps.audit.perform(here.caller, actions, about, run, detail, here.origin)
+        warning = await deps.audit.perform(view.caller, actions, about, run, detail, view.origin)
     except PenstockError as error:
         ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
         return False
@@ -287,9 +287,9 @@ async def change(
     return True
 
 
-async def do(here: Opened, operation: Operation, question: str = "", typed: str = "") -> bool:
+async def do(view: PageView, operation: Operation, question: str = "", typed: str = "") -> bool:
     """The same with an Operation, which names its role and itself."""
-    return await change(here, *operation, question=question, typed=typed)
+    return await change(view, *operation, question=question, typed=typed)
 
 
 def _why(error: PenstockError) -> str:

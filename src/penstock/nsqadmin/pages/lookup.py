@@ -14,7 +14,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.definitions import Definitions
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.layout import NAME_RULE, Opened
+from penstock.nsqadmin.pages.layout import NAME_RULE, PageView
 from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
@@ -36,19 +36,19 @@ async def download(call: Call) -> Response:
 FILES = (file_route(f"/{_PATH}", download),)
 
 
-def draw(here: Opened) -> None:
+def draw(view: PageView) -> None:
     parts.heading("Lookup")
-    if here.may(Role.OPERATE):
-        _creation(here)
+    if view.may(Role.OPERATE):
+        _creation(view)
     with parts.section("Definitions"):
         parts.soft(
             "All topics and channels with their settings as one document, for another installation"
             " or to go back to. Messages are not in it."
         )
-        ui.link("Download definitions", here.link(_PATH)).props("download")
-        if here.may(Role.DESTROY):
-            _Form(here)
-    if not here.deps.upstream.lookupds:
+        ui.link("Download definitions", view.link(_PATH)).props("download")
+        if view.may(Role.DESTROY):
+            _Form(view)
+    if not view.deps.upstream.lookupds:
         parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
     with parts.section("Topics that no nsqd has"):
@@ -64,11 +64,11 @@ def draw(here: Opened) -> None:
             if not idle:
                 parts.soft("None.")
             for name in idle:
-                _idle(here, name, is_certain)
+                _idle(view, name, is_certain)
 
         area.show((is_certain, idle), draw)
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 def idle_topics(snapshot: Snapshot) -> list[str]:
@@ -78,14 +78,14 @@ def idle_topics(snapshot: Snapshot) -> list[str]:
     return sorted(name for name in found if name not in clustered)
 
 
-def _idle(here: Opened, name: str, is_certain: bool) -> None:
+def _idle(view: PageView, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         question = "Delete this topic on every nsqlookupd?"
-        await layout.do(here, here.deps.actions.forget(name), question, name)
+        await layout.do(view, view.deps.actions.forget(name), question, name)
 
     async def channels() -> None:
         try:
-            found = await here.deps.upstream.channels(name)
+            found = await view.deps.upstream.channels(name)
         except PenstockError as error:
             label.set_text(str(error))
         else:
@@ -95,17 +95,17 @@ def _idle(here: Opened, name: str, is_certain: bool) -> None:
         ui.label(name)
         label = parts.soft()
         ui.timer(0.01, channels, once=True)
-        if here.may(Role.DESTROY) and is_certain:
+        if view.may(Role.DESTROY) and is_certain:
             ui.button("Delete", on_click=delete).props("flat dense color=negative")
 
 
-def _creation(here: Opened) -> None:
+def _creation(view: PageView) -> None:
     async def create() -> None:
         name, part = str(topic.value or ""), str(channel.value or "")
         if not all(field.validate() for field in (topic, channel, *counts)):
             return
         numbers = (int(field.value or 0) for field in counts)
-        if await layout.do(here, here.deps.actions.create(name, part, *numbers)):
+        if await layout.do(view, view.deps.actions.create(name, part, *numbers)):
             for field in (topic, channel, *counts):
                 field.set_value("")
 
@@ -118,7 +118,7 @@ def _creation(here: Opened) -> None:
             validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
         )
         counts = [_count("Partitions (optional)", limits.PARTITIONS_MAX)]
-        if here.deps.watch.latest.cluster.name:
+        if view.deps.watch.latest.cluster.name:
             counts.append(_count("Replicas (optional)", limits.MEMBERS_MAX))
         ui.button("Make", on_click=create).props("unelevated")
 
@@ -132,8 +132,8 @@ def _count(label: str, most: int) -> ui.input:
 
 
 class _Form:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
+    def __init__(self, view: PageView) -> None:
+        self._view = view
         self._text = ui.textarea("Definitions to put in").props("outlined")
         self._text.classes("mono definitions")
         with parts.row():
@@ -141,7 +141,7 @@ class _Form:
             parts.named(chosen, "Take them from a file").on(
                 "change", js_handler="(e) => penstock.readFile(e)"
             )
-            nodes = list(self._here.deps.watch.latest.nodes)
+            nodes = list(self._view.deps.watch.latest.nodes)
             self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
             self._nodes.props("use-chips").set_visibility(len(nodes) > 1)
             parts.grow()
@@ -152,7 +152,7 @@ class _Form:
 
     def _chosen(self) -> list[str]:
         """The nodes that answer: all, when there was one when the page was drawn."""
-        nodes = self._here.deps.watch.latest.nodes
+        nodes = self._view.deps.watch.latest.nodes
         chosen = self._nodes.value if self._nodes.visible else list(nodes)
         return [at for at in chosen or () if at in nodes and nodes[at].is_up]
 
@@ -170,7 +170,7 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        deps = self._here.deps
+        deps = self._view.deps
         try:
             latest, nodes = deps.watch.latest, self._chosen()
             changes = await definitions.changes(deps.upstream, latest, found, nodes)
@@ -191,7 +191,7 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        latest = self._here.deps.watch.latest
+        latest = self._view.deps.watch.latest
         nodes = self._chosen()
         if not nodes:
             self._note.set_text("Choose a node that answers.")
@@ -203,8 +203,8 @@ class _Form:
             f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
             " Nothing is deleted."
         )
-        run = partial(definitions.put, self._here.deps.upstream, nodes, found)
+        run = partial(definitions.put, self._view.deps.upstream, nodes, found)
         detail = f"{', '.join(one.name for one in found.topics)} on {', '.join(nodes)}"
-        if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail,
+        if await layout.change(self._view, Role.DESTROY, "put_definitions", {}, run, detail,
                                question, "definitions"):  # fmt: skip
             self._text.set_value("")

@@ -21,7 +21,7 @@ from penstock.nsqadmin import channel_messages, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.messages import Log, LogAddress, Message
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.wire.names import is_valid_name
 
 COPY = "() => penstock.copy(emit)"  # of what has the class shown-body
@@ -29,7 +29,7 @@ _COPY_LINK = "() => penstock.copyLink(emit)"
 
 
 def panel(
-    here: Opened, topic: str, address: LogAddress, message: Message, prefer: list[str],
+    view: PageView, topic: str, address: LogAddress, message: Message, prefer: list[str],
     close: Callable[[], None],
 ) -> None:  # fmt: skip
     """`prefer` keeps the form that was chosen last for the next message."""
@@ -41,22 +41,22 @@ def panel(
             parts.grow()
             ui.button("Close", on_click=close).props("flat dense")
         _body(message, prefer)
-        _actions(here, topic, address, message)
+        _actions(view, topic, address, message)
         _facts(message)
-        _standing(here, topic, address, message)
+        _standing(view, topic, address, message)
 
 
-def _actions(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
+def _actions(view: PageView, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
         copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=COPY)
         link = ui.button("Copy link").props("flat dense")
         link.on("click", _copied_link, js_handler=_COPY_LINK)
-        way = here.link("download", topic, node=address, offset=message.offset)
+        way = view.link("download", topic, node=address, offset=message.offset)
         ui.link("Download the body", way)
-        ui.link("Its life", here.link("trace", topic=topic, id=message.id))
-        if here.may(Role.OPERATE):
-            again = partial(publish_again, here, topic, address, message)
+        ui.link("Its life", view.link("trace", topic=topic, id=message.id))
+        if view.may(Role.OPERATE):
+            again = partial(publish_again, view, topic, address, message)
             ui.button("Publish again", on_click=again).props("flat dense")
 
 
@@ -134,7 +134,7 @@ _COLOURS = {
 }
 
 
-def _standing(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
+def _standing(view: PageView, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
         ui.html("<h3>In the channels</h3>", sanitize=False)
         look_again = ui.button("Look again").props("flat dense")
@@ -143,7 +143,7 @@ def _standing(here: Opened, topic: str, address: LogAddress, message: Message) -
     async def show() -> None:
         try:
             found = await channel_messages.of_message(
-                here.deps.upstream, address, topic, message.offset, message.id
+                view.deps.upstream, address, topic, message.offset, message.id
             )
         except PenstockError as error:
             found = []
@@ -155,15 +155,15 @@ def _standing(here: Opened, topic: str, address: LogAddress, message: Message) -
             if text:
                 parts.soft(text)
             for one in found:
-                _channel(here, topic, one)
+                _channel(view, topic, one)
 
     look_again.on_click(show)
     ui.timer(0.05, show, once=True)
 
 
-def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
+def _channel(view: PageView, topic: str, one: channel_messages.Standing) -> None:
     with parts.row():
-        ui.link(one.channel, here.link("topics", topic, one.channel))
+        ui.link(one.channel, view.link("topics", topic, one.channel))
         ui.label(one.state).classes(f"badge {_COLOURS.get(one.state, 'soft')}")
         if one.detail:
             parts.soft(one.detail)
@@ -172,7 +172,7 @@ def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
 # --- publishing ---
 
 
-async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
+async def publish(view: PageView, topic: str, nodes: list[str], node: str) -> bool:
     """Ask for a message and publish it. Whether it was done."""
     with parts.dialog(f"Publish one message to {topic}", "Publish", "publishing") as dialog:
         chosen = ui.select(nodes, value=node, label="On node")
@@ -181,15 +181,15 @@ async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool
         defer = _defer()
     while await dialog:
         data = str(body.value or "").encode()
-        if await _publish(here, str(chosen.value), topic, data, defer.value, ""):
+        if await _publish(view, str(chosen.value), topic, data, defer.value, ""):
             return True
     return False  # it was given up; until then a refused message keeps its text
 
 
-async def publish_again(here: Opened, topic: str, address: LogAddress, message: Message) -> None:
+async def publish_again(view: PageView, topic: str, address: LogAddress, message: Message) -> None:
     """A stored message, byte for byte; its text may be edited before, unless it is masked."""
-    hidden = here.deps.options.mask_field
-    log = Log(here.deps.upstream, address.node, topic, hidden, address.partition)
+    hidden = view.deps.options.mask_field
+    log = Log(view.deps.upstream, address.node, topic, hidden, address.partition)
     try:
         raw = await log.raw_body(message.offset)
     except PenstockError as error:
@@ -220,7 +220,7 @@ async def publish_again(here: Opened, topic: str, address: LogAddress, message: 
         is_same = text is None or str(body.value or "") == text
         data = raw if is_same else str(body.value or "").encode()
         about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
-        if await _publish(here, address.node, str(into.value), data, defer.value, about):
+        if await _publish(view, address.node, str(into.value), data, defer.value, about):
             return
 
 
@@ -229,16 +229,16 @@ def _defer() -> ui.number:
 
 
 async def _publish(
-    here: Opened, node: str, topic: str, data: bytes, defer_ms: float | None, detail: str
+    view: PageView, node: str, topic: str, data: bytes, defer_ms: float | None, detail: str
 ) -> bool:
     query = {"topic": topic} | ({"defer": str(int(defer_ms))} if defer_ms else {})
 
     async def run() -> None:
-        await here.deps.upstream.post(node, "/pub", query, data)
+        await view.deps.upstream.post(node, "/pub", query, data)
 
     about = {"topic": topic, "node": node}
     text = f"{detail}{words.count(len(data), 'byte')}"
-    return await layout.change(here, Role.OPERATE, "publish", about, run, text)
+    return await layout.change(view, Role.OPERATE, "publish", about, run, text)
 
 
 # --- JSON ---

@@ -20,7 +20,7 @@ from penstock.nsqadmin.browse import Line, OffsetSpan, Page, Search, TopicLogs
 from penstock.nsqadmin.messages import NEWEST, Log, LogAddress
 from penstock.nsqadmin.pages import downloads, layout, message, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.upstream import gathered
 
 _ALL = ""
@@ -47,25 +47,25 @@ _PARTITION_COLUMN = column("partition", "Partition", "count", at=560, width=100,
 _WATCH_TAB = "penstock.watchTab()"
 
 
-async def check(here: Opened, topic: str) -> None:
-    await here.deps.watch.ready()
-    await layout.check_exists(here, topic)
+async def check(view: PageView, topic: str) -> None:
+    await view.deps.watch.ready()
+    await layout.check_exists(view, topic)
 
 
-async def draw(here: Opened, topic: str) -> None:
-    await _Browser(here, topic).draw()
+async def draw(view: PageView, topic: str) -> None:
+    await _Browser(view, topic).draw()
 
 
 class _Browser:
-    def __init__(self, here: Opened, topic: str) -> None:
-        self._here = here
+    def __init__(self, view: PageView, topic: str) -> None:
+        self._view = view
         self._topic = topic
-        state = here.deps.watch.latest.topics.get(topic)
+        state = view.deps.watch.latest.topics.get(topic)
         self._nodes = list(state.nodes) if state else []
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
         self._there = [LogAddress(one.node, one.partition) for one in parts]
-        self._asked = here.asked("node", "partition", "at", "contains", "where")
+        self._asked = view.asked("node", "partition", "at", "contains", "where")
         self._page = Page()
         self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
@@ -78,15 +78,15 @@ class _Browser:
         self._is_hidden = False
 
     async def draw(self) -> None:
-        here, topic = self._here, self._topic
+        view, topic = self._view, self._topic
         if not self._nodes:
             self._nodes = await self._asked_nodes()  # it may be younger than the last look
         if not self._partitions:
             await self._ask_partitions()  # and so may they be
-        trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
+        trail = (("Topics", view.link("topics")), (topic, view.link("topics", topic)))
         with parts.heading(f"Messages of {topic}", *trail):
             parts.grow()
-            if here.may(Role.OPERATE) and self._nodes:
+            if view.may(Role.OPERATE) and self._nodes:
                 button = ui.button("Publish one", on_click=self._publish)
                 button.props("flat dense")
         if not self._nodes:
@@ -101,21 +101,21 @@ class _Browser:
         ui.on("message-tab", lambda event: self._on_tab(bool(event.args)))
         self._timer = ui.timer(1.0, self._follow, active=False)
         await self._go(self._asked["at"])
-        logs, (address, offset) = self._logs().by_address, here.asked("on", "open").values()
+        logs, (address, offset) = self._logs().by_address, view.asked("on", "open").values()
         address = address or next(iter(logs))
         if offset.isascii() and offset.isdigit() and address in logs:
             await self._show_message(address, int(offset))
 
     async def _asked_nodes(self) -> list[str]:
         try:
-            found, _ = await self._here.deps.upstream.producers_of(self._topic)
+            found, _ = await self._view.deps.upstream.producers_of(self._topic)
         except PenstockError:
             return []  # the banner says who does not answer
         return [one.address for one in found]
 
     async def _ask_partitions(self) -> None:
         """For each node. A silent one counts as having a single partition."""
-        upstream = self._here.deps.upstream
+        upstream = self._view.deps.upstream
         asked = {node: Log(upstream, node, self._topic).extents() for node in self._nodes}
         found, _ = await gathered(asked)
         for node, extents in found.items():
@@ -196,7 +196,7 @@ class _Browser:
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _logs(self) -> TopicLogs:
-        deps = self._here.deps
+        deps = self._view.deps
         hidden = deps.options.mask_field
         return TopicLogs(deps.upstream, self._addresses(), self._topic, hidden)
 
@@ -314,7 +314,7 @@ class _Browser:
 
     def _remember(self) -> None:
         address, offset = self._open
-        self._here.show_address(
+        self._view.show_address(
             "messages", self._topic, node=self._node.value, partition=self._partition.value,
             at=self._at.value, contains=self._contains.value, where=self._where.value,
             open=offset if offset >= 0 else "",
@@ -326,7 +326,7 @@ class _Browser:
         by_time = f"{one.timestamp_ns:020d}" if len(self._page.spans) > 1 else ""
         node, partition = LogAddress.read(line.address)
         return row_of(
-            self._here.link, _COLUMNS, one,
+            self._view.link, _COLUMNS, one,
             at=f"{line.address} {one.offset}",
             order=f"{by_time}{one.offset:020d}",
             node=node, partition=partition, size=line.body_bytes,
@@ -425,7 +425,7 @@ class _Browser:
         self._detail.clear()
         with self._detail:
             at = LogAddress.read(address)
-            message.panel(self._here, self._topic, at, found, self._form, self._shut)
+            message.panel(self._view, self._topic, at, found, self._form, self._shut)
         self._remember()
 
     def _shut(self) -> None:
@@ -441,13 +441,13 @@ class _Browser:
 
     async def _publish(self) -> None:
         node = str(self._node.value or self._nodes[0])
-        if await message.publish(self._here, self._topic, self._nodes, node):
+        if await message.publish(self._view, self._topic, self._nodes, node):
             await self._begin("newest")
 
     async def _save(self) -> None:
         spans = dict(self._page.spans)
         asked = (str(self._contains.value or ""), str(self._where.value or ""))
-        await downloads.ask(self._here, self._topic, self._logs(), spans, asked)
+        await downloads.ask(self._view, self._topic, self._logs(), spans, asked)
 
 
 def _joined(one: OffsetSpan, other: OffsetSpan) -> OffsetSpan:

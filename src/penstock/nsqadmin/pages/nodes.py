@@ -15,7 +15,7 @@ from penstock.nsqadmin.api import out_of_date
 from penstock.nsqadmin.history import series_of_node
 from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, states
 from penstock.nsqadmin.pages.grid import Grid, Link, Row, column, row_of, to_node, to_topic
-from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
+from penstock.nsqadmin.pages.layout import NoSuchPage, PageView
 from penstock.nsqadmin.pages.resource import OnNode
 from penstock.nsqadmin.replication import NodeRole
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
@@ -61,21 +61,21 @@ _ROLE = [
 _FOR_A_WHILE = ("draining", "maintenance")
 
 
-def draw_all(here: Opened) -> None:
+def draw_all(view: PageView) -> None:
     with parts.heading("Nodes"):
         count = parts.soft()
     note = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
-    role = _ROLE if here.deps.watch.latest.cluster.name else []
+    role = _ROLE if view.deps.watch.latest.cluster.name else []
     grid = Grid([*_ALL[:3], *role, *_ALL[3:]], "node", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
         note.set_text(_summary(snapshot))
         note.set_visibility(bool(note.text))
-        grid.show(all_rows(here.link, snapshot))
+        grid.show(all_rows(view.link, snapshot))
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 def _summary(snapshot: Snapshot) -> str:
@@ -127,30 +127,30 @@ def _runs_s(node: NodeState) -> int:
 _TOPICS = [to_topic(minWidth=150, sort="asc"), *resource.TOPIC_ON_NODE]
 
 
-async def check(here: Opened, address: str) -> None:
-    await here.deps.watch.ready()
-    if here.deps.watch.is_unknown(address):
+async def check(view: PageView, address: str) -> None:
+    await view.deps.watch.ready()
+    if view.deps.watch.is_unknown(address):
         raise NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it was not seen"
                          " before or has been forgotten")  # fmt: skip
 
 
-def draw(here: Opened, address: str) -> None:
-    frame = resource.Frame(here, _figures_of(None), "nodes", address)
+def draw(view: PageView, address: str) -> None:
+    frame = resource.Frame(view, _figures_of(None), "nodes", address)
     with frame.body:
         resource.table(
-            here,
+            view,
             "Topics",
             _TOPICS,
             "topic",
             "No topic of it is known.",
-            lambda snapshot: _topic_rows(here, snapshot.nodes.get(address)),
+            lambda snapshot: _topic_rows(view, snapshot.nodes.get(address)),
             "24rem",
         )
-        partitions.replicas(here, lambda cluster: cluster.of_node(address), to_topic())
-        chart.pair(here, series_of_node(address))
-        _Process(here, address)
-        taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
-        forgetting = _forget(here, address) if here.may(Role.DESTROY) else ui.element("div")
+        partitions.replicas(view, lambda cluster: cluster.of_node(address), to_topic())
+        chart.pair(view, series_of_node(address))
+        _Process(view, address)
+        taking = _tombstone(view, address) if view.may(Role.DESTROY) else ui.element("div")
+        forgetting = _forget(view, address) if view.may(Role.DESTROY) else ui.element("div")
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
@@ -160,15 +160,15 @@ def draw(here: Opened, address: str) -> None:
         frame.show(snapshot, [_badge(node, role)], _why(snapshot, node), _figures_of(node),
                    stale_s=node.stale_s if node else 0)  # fmt: skip
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
-def _topic_rows(here: Opened, node: NodeState | None) -> list[Row]:
+def _topic_rows(view: PageView, node: NodeState | None) -> list[Row]:
     if node is None:
         return []
     rows = (OnNode(node, str(row.get("topic_name", "")), row)
             for row in node.document.get("topics") or ())  # fmt: skip
-    return [row_of(here.link, _TOPICS, one, stale=bool(node.stale_s)) for one in rows]
+    return [row_of(view.link, _TOPICS, one, stale=bool(node.stale_s)) for one in rows]
 
 
 def _why(snapshot: Snapshot, node: NodeState | None) -> str:
@@ -219,16 +219,16 @@ def _figures_of(node: NodeState | None) -> resource.Figures:
     }  # fmt: skip
 
 
-def _forget(here: Opened, address: str) -> ui.element:
+def _forget(view: PageView, address: str) -> ui.element:
     async def go() -> None:
-        latest = here.deps.watch.latest
+        latest = view.deps.watch.latest
         if (node := latest.nodes.get(address)) is None:
             return
         held = noderecords.words_of(noderecords.holding(latest, node))
         text = f"Forget {address}? {held} If it starts again, it is known again with all of it."
-        run, about = partial(here.deps.watch.forget, address), {"node": address}
-        if await layout.change(here, Role.DESTROY, "forget_node", about, run, "", text, address):
-            parts.go(here.link("nodes"))
+        run, about = partial(view.deps.watch.forget, address), {"node": address}
+        if await layout.change(view, Role.DESTROY, "forget_node", about, run, "", text, address):
+            parts.go(view.link("nodes"))
 
     panel = parts.section("Gone for good?")
     with panel, parts.row():
@@ -237,7 +237,7 @@ def _forget(here: Opened, address: str) -> ui.element:
     return panel
 
 
-def _tombstone(here: Opened, address: str) -> ui.element:
+def _tombstone(view: PageView, address: str) -> ui.element:
     """Take a topic off this node: consumers are sent elsewhere first."""
 
     async def go() -> None:
@@ -246,7 +246,7 @@ def _tombstone(here: Opened, address: str) -> ui.element:
             f"Delete {topic} on {address}? Its messages there are lost; other nodes keep theirs."
         )
         if topic:
-            await layout.do(here, here.deps.actions.tombstone(address, topic), words_, topic)
+            await layout.do(view, view.deps.actions.tombstone(address, topic), words_, topic)
 
     panel = parts.section("Take a topic off this node")
     with panel, parts.row():
@@ -284,8 +284,8 @@ def read_metrics(text: str) -> Metrics:
 
 
 class _Process:
-    def __init__(self, here: Opened, address: str) -> None:
-        self._here = here
+    def __init__(self, view: PageView, address: str) -> None:
+        self._view = view
         self._address = address
         self._cpu: tuple[float, float] | None = None  # when, and seconds of the processor by then
         with parts.section("Process") as self._box:
@@ -296,11 +296,11 @@ class _Process:
                 "series": [{"name": "syncs", "type": "bar", "data": [], "barMaxWidth": 40}],
             })  # fmt: skip
         self._box.set_visibility(False)
-        layout.poll(self._here, self._ask, _EVERY_S)
+        layout.poll(self._view, self._ask, _EVERY_S)
 
     async def _ask(self) -> None:
         """An nsqd without metrics has no such part."""
-        upstream, latest = self._here.deps.upstream, self._here.deps.watch.latest
+        upstream, latest = self._view.deps.upstream, self._view.deps.watch.latest
         node = latest.nodes.get(self._address)
         if node and node.is_up:
             answer = await upstream.raw(self._address, "/metrics")

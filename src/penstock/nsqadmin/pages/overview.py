@@ -10,7 +10,7 @@ from nicegui import ui
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level, of_runs
 from penstock.nsqadmin.pages import chart, layout, parts, pipelines, resource, states
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
 _FINDINGS_MAX = 50  # nobody reads more
@@ -20,33 +20,33 @@ _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "i
 _POINTS = 60  # of a curve: more are not seen
 
 
-def draw(here: Opened) -> None:
-    latest = here.deps.watch.latest
+def draw(view: PageView) -> None:
+    latest = view.deps.watch.latest
     parts.heading("Overview")
     with parts.row("tiles") as flow:
         tiles = {name: parts.Tile(name, name in _CURVES) for name in flow_of(latest)}
     with parts.row("tiles facts-row"):
         tiles |= {name: parts.Tile(name) for name in facts_of(latest)}
-    _first_steps(here)
+    _first_steps(view)
 
     def show(snapshot: Snapshot) -> None:
         parts.show_age(flow, snapshot.stale_s)
         for name, shown in {**flow_of(snapshot), **facts_of(snapshot)}.items():
             tiles[name].show(*shown)
         for name, field in _CURVES.items():
-            tiles[name].draw(_lately(here, "", field))
+            tiles[name].draw(_lately(view, "", field))
 
-    layout.follow(here, show)
-    pipelines.line(here)
-    _attention(here)
+    layout.follow(view, show)
+    pipelines.line(view)
+    _attention(view)
     with parts.row("two"):
-        _ranks(here, "Busiest topics", "in_rate", lambda one: one.in_rate, words.rate)
-        _ranks(here, "Deepest topics", "depth", lambda one: one.backlog, words.number)
-    _nodes(here)
-    chart.pair(here, "")
+        _ranks(view, "Busiest topics", "in_rate", lambda one: one.in_rate, words.rate)
+        _ranks(view, "Deepest topics", "depth", lambda one: one.backlog, words.number)
+    _nodes(view)
+    chart.pair(view, "")
 
 
-def draw_counter(here: Opened) -> None:
+def draw_counter(view: PageView) -> None:
     parts.heading("Counter")
     with ui.element("div").classes("panel"):
         parts.soft("Messages that came to channels since their nodes started")
@@ -58,42 +58,42 @@ def draw_counter(here: Opened) -> None:
         total.set_text(f"{sum(one.messages for one in channels):,}")
         rate.set_text(f"{words.rate(sum(one.in_rate for one in channels))} now")
 
-    layout.follow(here, show)
-    chart.pair(here, "")
+    layout.follow(view, show)
+    chart.pair(view, "")
 
 
-def _lately(here: Opened, series: str, field: str) -> list[float]:
+def _lately(view: PageView, series: str, field: str) -> list[float]:
     """The course of a series in the last minutes."""
-    samples = here.deps.history.recent(series)
+    samples = view.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
     return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
 
 
-def _first_steps(here: Opened) -> None:
+def _first_steps(view: PageView) -> None:
     """Advice for an installation without a topic."""
     with ui.element("div").classes("panel empty") as empty:
         ui.label("Nothing has been published yet.")
         with ui.element("div"):
             parts.written("span", "Publish a message to any topic, or ")
-            ui.link("make a topic under Lookup", here.link("lookup"))
+            ui.link("make a topic under Lookup", view.link("lookup"))
             parts.written("span", ".")
 
     def show(snapshot: Snapshot) -> None:
         answers = all(one.can_be_asked for one in snapshot.nodes.values())
         empty.set_visibility(bool(snapshot.nodes) and answers and not snapshot.topics)
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 # --- findings ---
 
 
-def _attention(here: Opened) -> None:
+def _attention(view: PageView) -> None:
     with parts.section("Needs attention"):
         area = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
-        found = [*states.found(here, snapshot), *of_runs(here.deps.runs.runs, time.time())]
+        found = [*states.found(view, snapshot), *of_runs(view.deps.runs.runs, time.time())]
         found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
 
         def draw() -> None:
@@ -102,11 +102,11 @@ def _attention(here: Opened) -> None:
                     _level("good", "check_circle", "All well")
                     parts.soft(_all_well(snapshot))
             for one in found:
-                finding(here, one)
+                finding(view, one)
 
         area.show(found, draw)
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 def _all_well(snapshot: Snapshot) -> str:
@@ -125,13 +125,13 @@ _LEVELS = {
 }
 
 
-def finding(here: Opened, one: Finding) -> None:
+def finding(view: PageView, one: Finding) -> None:
     what = one.what[:1].upper() + one.what[1:]
     with ui.element("div").classes("finding"):
         _level(*_LEVELS[one.level])
         with ui.element("div"):
             if one.path:
-                ui.link(what, here.link(*one.path))
+                ui.link(what, view.link(*one.path))
             else:
                 ui.label(what)
             parts.soft(f"{one.why} {one.next_step}")
@@ -147,7 +147,7 @@ def _level(colour: str, icon: str, text: str) -> None:
 
 
 def _ranks(
-    here: Opened, title: str, field: str, amount: Callable[[TopicState], float],
+    view: PageView, title: str, field: str, amount: Callable[[TopicState], float],
     text: Callable[[float], str],
 ) -> None:  # fmt: skip
     """The topics with the most of something, each with its curve."""
@@ -168,21 +168,21 @@ def _ranks(
                 continue
             if link.text != topic.name:
                 link.set_text(topic.name)
-                link.props["href"] = here.link("topics", topic.name)
+                link.props["href"] = view.link("topics", topic.name)
                 link.props["title"] = topic.name
             label.set_text(text(amount(topic)))
-            curve.show(_lately(here, topic.name, field))
+            curve.show(_lately(view, topic.name, field))
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 # --- nodes ---
 
 
-def _nodes(here: Opened) -> None:
+def _nodes(view: PageView) -> None:
     with parts.section("Nodes"):
         area = parts.Redrawn("nodes")
-        more = ui.link("", here.link("nodes"))
+        more = ui.link("", view.link("nodes"))
     cards: dict[str, _Card] = {}
 
     def show(snapshot: Snapshot) -> None:
@@ -193,7 +193,7 @@ def _nodes(here: Opened) -> None:
 
         def draw() -> None:
             cards.clear()
-            cards.update((one.address, _Card(here, one.address)) for one in shown)
+            cards.update((one.address, _Card(view, one.address)) for one in shown)
             if not shown:
                 parts.soft("No nsqd is known.")
 
@@ -201,14 +201,14 @@ def _nodes(here: Opened) -> None:
         for one in shown:
             cards[one.address].show(one)
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 class _Card:
-    def __init__(self, here: Opened, address: str) -> None:
+    def __init__(self, view: PageView, address: str) -> None:
         with ui.element("div").classes("node"):
             with parts.row("heading split"):
-                ui.link(address, here.link("nodes", address))
+                ui.link(address, view.link("nodes", address))
                 self._badge = parts.Badge()
             self._rates = parts.soft().classes("small")
             self._disk = parts.Bar(f"Disk of {address}")

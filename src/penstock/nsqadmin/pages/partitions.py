@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import resource
 from penstock.nsqadmin.pages.grid import Column, Link, Row, column, row_of, to_node
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.snapshot import ChannelPart, Snapshot, TopicPart, TopicState, lagging
@@ -51,24 +51,24 @@ _OF_CHANNEL = [
 ]  # fmt: skip
 
 
-def of_topic(here: Opened, name: str) -> None:
-    _panel(here, "Partitions", _OF_TOPIC,
-           lambda snapshot: topic_rows(here.link, snapshot.topics.get(name)))  # fmt: skip
+def of_topic(view: PageView, name: str) -> None:
+    _panel(view, "Partitions", _OF_TOPIC,
+           lambda snapshot: topic_rows(view.link, snapshot.topics.get(name)))  # fmt: skip
 
 
-def of_channel(here: Opened, topic: str, name: str) -> None:
+def of_channel(view: PageView, topic: str, name: str) -> None:
     def rows(snapshot: Snapshot) -> list[Row]:
         found = snapshot.channel(topic, name)
-        return channel_rows(here.link, found.partitions if found else [])
+        return channel_rows(view.link, found.partitions if found else [])
 
-    _panel(here, "Partitions", _OF_CHANNEL, rows)
+    _panel(view, "Partitions", _OF_CHANNEL, rows)
 
 
 def _panel(
-    here: Opened, label: str, columns: list[Column], rows: Callable[[Snapshot], list[Row]],
+    view: PageView, label: str, columns: list[Column], rows: Callable[[Snapshot], list[Row]],
     height: str = "",
 ) -> None:  # fmt: skip
-    resource.table(here, label, columns, "key", "None.", rows, height, is_always=False)
+    resource.table(view, label, columns, "key", "None.", rows, height, is_always=False)
 
 
 def topic_rows(link: Link, topic: TopicState | None) -> list[Row]:
@@ -119,10 +119,10 @@ def part_note(parts: Sequence[ChannelPart]) -> str:
 # --- replicas ---
 
 
-def replicas(here: Opened, of: Callable[[Replication], list[Copies]], *more: Column) -> None:
+def replicas(view: PageView, of: Callable[[Replication], list[Copies]], *more: Column) -> None:
     columns = [*more, *REPLICAS]
-    _panel(here, "Replicas", columns, lambda snapshot: [
-        replica_row(here.link, columns, snapshot, one) for one in of(snapshot.cluster)
+    _panel(view, "Replicas", columns, lambda snapshot: [
+        replica_row(view.link, columns, snapshot, one) for one in of(snapshot.cluster)
     ], "24rem")  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.message import COPY
 from penstock.nsqadmin.store import LoggedIn, Token, User, hash_password
 
@@ -30,15 +30,15 @@ _ROLES = {
 }
 
 
-def draw_account(here: Opened) -> None:
+def draw_account(view: PageView) -> None:
     parts.heading("Your account")
-    role = here.caller.role.name.lower()
-    ui.label(f"You are {here.caller.shown}: {_ROLES.get(role, 'may do nothing')}.")
-    if here.caller.how != "session":
+    role = view.caller.role.name.lower()
+    ui.label(f"You are {view.caller.shown}: {_ROLES.get(role, 'may do nothing')}.")
+    if view.caller.how != "session":
         parts.soft("Your password, if you have one, is not kept here: change it where you log in.")
         return
     with parts.section("Change your password"):
-        _Password(here)
+        _Password(view)
 
 
 def _form() -> ui.element:
@@ -75,9 +75,9 @@ def _ago(time_s: float) -> str:
 
 
 class Users:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        self._store = here.deps.store
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        self._store = view.deps.store
         parts.heading("Users")
         if not self._store.has_users():
             ui.label(
@@ -104,12 +104,12 @@ class Users:
             _draw_holder(user, last, self._remove)
 
         _list(self._area, self._store.users(), draw, "Nobody yet.")
-        sessions = self._store.sessions(self._here.deps.gate.lifetime_s)
+        sessions = self._store.sessions(self._view.deps.gate.lifetime_s)
         _list(self._logged_in, sessions, self._draw_session, "Nobody.")
 
     def _draw_session(self, one: LoggedIn) -> None:
         ui.label(one.user)
-        if one.key == self._here.caller.session:
+        if one.key == self._view.caller.session:
             ui.label("this browser").classes("badge good")
         how = "by the provider" if one.is_by_provider else "by password"
         parts.soft(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}")
@@ -118,7 +118,7 @@ class Users:
 
     async def _end(self, one: LoggedIn) -> None:
         run = partial(self._store.end_session, one.key)
-        await layout.change(self._here, Role.DESTROY, "end_session", {"user": one.user}, run)
+        await layout.change(self._view, Role.DESTROY, "end_session", {"user": one.user}, run)
         self._show()
 
     async def _remove(self, name: str) -> None:
@@ -133,7 +133,7 @@ class Users:
                 raise ConfigError("user", name, rule)
             self._store.remove_user(name)
 
-        await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run, "",
+        await layout.change(self._view, Role.DESTROY, "remove_user", {"user": name}, run, "",
                             question, name)  # fmt: skip
         self._show()
 
@@ -149,16 +149,16 @@ class Users:
             store.put_user(name, await asyncio.to_thread(hash_password, password), ROLE_NAMES[role])
 
         about = {"user": name}
-        if await layout.change(self._here, Role.DESTROY, "put_user", about, run, role):
+        if await layout.change(self._view, Role.DESTROY, "put_user", about, run, role):
             self._name.set_value("")
             self._password.set_value("")
         self._show()
 
 
 class Tokens:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        self._store = here.deps.store
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        self._store = view.deps.store
         parts.heading("Tokens")
         with parts.section("Programs that may use the API"):
             self._area = ui.element("div")
@@ -187,7 +187,7 @@ class Tokens:
 
         about = {"token": name}
         self._made.clear()
-        if await layout.change(self._here, Role.DESTROY, "put_token", about, run, role):
+        if await layout.change(self._view, Role.DESTROY, "put_token", about, run, role):
             self._name.set_value("")
             self._show_once(name, made[0])
         self._show()
@@ -205,17 +205,17 @@ class Tokens:
     async def _remove(self, name: str) -> None:
         question = "Remove this token? The programs that use it get no more answers."
         run = partial(self._store.remove_token, name)
-        await layout.change(self._here, Role.DESTROY, "remove_token", {"token": name}, run, "",
+        await layout.change(self._view, Role.DESTROY, "remove_token", {"token": name}, run, "",
                             question, name)  # fmt: skip
         self._show()
 
 
 class _Password:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
+    def __init__(self, view: PageView) -> None:
+        self._view = view
         parts.soft("Your other sessions end then.")
         with _form():
-            name = ui.input("Name", value=self._here.caller.name)
+            name = ui.input("Name", value=self._view.caller.name)
             name.props("readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)
             self._old.props("autocomplete=current-password")
@@ -226,17 +226,17 @@ class _Password:
             ui.button("Change", on_click=self._save).props("unelevated type=submit")
 
     async def _save(self) -> None:
-        here, name = self._here, self._here.caller.name
+        view, name = self._view, self._view.caller.name
         old, new = str(self._old.value or ""), str(self._new.value or "")
         if new != str(self._again.value or ""):
             ui.notify("The new passwords differ.", type="negative")
             return
 
         async def run() -> None:
-            await here.deps.gate.prove(name, old, here.caller.remote)
+            await view.deps.gate.prove(name, old, view.caller.remote)
             hashed = await asyncio.to_thread(hash_password, new)
-            here.deps.store.set_password(name, hashed, keep=here.caller.session)
+            view.deps.store.set_password(name, hashed, keep=view.caller.session)
 
-        if await layout.change(here, Role.VIEW, "change_password", {"user": name}, run):
+        if await layout.change(view, Role.VIEW, "change_password", {"user": name}, run):
             for field in (self._old, self._new, self._again):
                 field.set_value("")

@@ -18,7 +18,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.pages import chart, layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of, to_topic
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.routes import Call, file_route
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
 from penstock.pipelines.runs import HTML, JSON, Option
@@ -80,12 +80,12 @@ FILES = (
 )
 
 
-async def check(here: Opened, run: str = "") -> None:
-    await here.deps.runs.ready()
+async def check(view: PageView, run: str = "") -> None:
+    await view.deps.runs.ready()
 
 
-def draw(here: Opened) -> None:
-    runs, pipeline = here.deps.runs.runs, here.query.get("pipeline", "")
+def draw(view: PageView) -> None:
+    runs, pipeline = view.deps.runs.runs, view.query.get("pipeline", "")
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()
@@ -100,8 +100,8 @@ def draw(here: Opened) -> None:
         names = [_ALL, *sorted({run.state.pipeline for run in all_} | {pipeline} - {""})]
         if choice.options != names:
             choice.set_options(names)
-        count.set_text(summary(here))
-        rows = [_row(here, run) for run in all_ if choice.value in (_ALL, run.state.pipeline)]
+        count.set_text(summary(view))
+        rows = [_row(view, run) for run in all_ if choice.value in (_ALL, run.state.pipeline)]
 
         def draw() -> None:
             grids.clear()
@@ -109,7 +109,7 @@ def draw(here: Opened) -> None:
                 empty = "No run of this pipeline."
                 grids.append(Grid(_RUNS, "id", empty, "Runs of pipelines", _HEIGHT))
             else:
-                _nothing(here)
+                _nothing(view)
 
         area.show(bool(all_), draw)
         for grid in grids:
@@ -119,7 +119,7 @@ def draw(here: Opened) -> None:
         for grid in grids:
             grid.search(str(search.value or ""))
 
-    layout.follow_runs(here, show)
+    layout.follow_runs(view, show)
     if pipeline in choice.options:
         choice.set_value(pipeline)
         show()
@@ -127,13 +127,13 @@ def draw(here: Opened) -> None:
     search.on_value_change(find)
 
 
-def _row(here: Opened, run: Run) -> Row:
+def _row(view: PageView, run: Run) -> Row:
     state, now_s = run.state, time.time()
-    phase = here.deps.runs.runs.phase(run)
+    phase = view.deps.runs.runs.phase(run)
     goes_on = phase in ("started", "running")
     code = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
     return row_of(
-        here.link, _RUNS, state, id=run.id, state=f"{_PHASES[phase]}{code}",
+        view.link, _RUNS, state, id=run.id, state=f"{_PHASES[phase]}{code}",
         state_level=_COLOURS.get(phase, "plain"),
         rate=round(state.rows_per_second, 1) if goes_on else None,
         left_seconds=round(state.left_seconds) if goes_on and state.left_seconds else None,
@@ -159,10 +159,10 @@ def what_of(run: Run) -> str:
     return ", ".join(first) if isinstance(first, list) else str(first)
 
 
-def _nothing(here: Opened) -> None:
-    nodes = here.deps.watch.latest.nodes
+def _nothing(view: PageView) -> None:
+    nodes = view.deps.watch.latest.nodes
     node = shlex.quote(next(iter(nodes), "127.0.0.1:4151"))
-    topic = next((name for name in sorted(here.deps.watch.latest.topics)
+    topic = next((name for name in sorted(view.deps.watch.latest.topics)
                   if name.isidentifier() and not name.startswith("_")), "orders")  # fmt: skip
     with parts.section("No run of a pipeline yet"):
         ui.label(
@@ -179,9 +179,9 @@ def _nothing(here: Opened) -> None:
 # --- on other pages ---
 
 
-def summary(here: Opened) -> str:
+def summary(view: PageView) -> str:
     """ "2 running, 1 failed"; "" when there is no run at all."""
-    runs = here.deps.runs.runs
+    runs = view.deps.runs.runs
     if not runs.all():
         return ""
     live = len(runs.live())
@@ -193,39 +193,39 @@ def summary(here: Opened) -> str:
     return ", ".join(parts)
 
 
-def line(here: Opened) -> None:
+def line(view: PageView) -> None:
     """For the overview."""
-    link = ui.link("", here.link("pipelines"))
+    link = ui.link("", view.link("pipelines"))
 
     def show() -> None:
-        text = summary(here)
+        text = summary(view)
         link.set_text(f"Pipelines: {text}")
         link.set_visibility(bool(text))
 
-    layout.follow_runs(here, show)
+    layout.follow_runs(view, show)
 
 
 # --- one run ---
 
 
-def title(here: Opened, run: str) -> str:
-    found = here.deps.runs.runs.find(run)
+def title(view: PageView, run: str) -> str:
+    found = view.deps.runs.runs.find(run)
     return found.state.name if found else "Run"
 
 
-def draw_run(here: Opened, run: str) -> None:
-    found = here.deps.runs.runs.find(run)
+def draw_run(view: PageView, run: str) -> None:
+    found = view.deps.runs.runs.find(run)
     if found is not None:
-        _Run(here, found)
+        _Run(view, found)
         return
     parts.heading("No such run")
     ui.label("It is older than the topic _pipelines goes back, or its node does not answer.")
-    ui.link("All runs", here.link("pipelines"))
+    ui.link("All runs", view.link("pipelines"))
 
 
 class _Run:
-    def __init__(self, here: Opened, run: Run) -> None:
-        self._here = here
+    def __init__(self, view: PageView, run: Run) -> None:
+        self._view = view
         self._run = run
         self._report_shown = False
         self._drawn: tuple[int, str] = (-1, "")
@@ -254,10 +254,10 @@ class _Run:
                 parts.soft("Secrets are not kept: put them where *** stands.")
             with ui.element("pre").classes("mono command"):
                 ui.label(line)
-        layout.follow_runs(self._here, self._show)
+        layout.follow_runs(self._view, self._show)
 
     def _show(self) -> None:
-        runs, now_s = self._here.deps.runs.runs, time.time()
+        runs, now_s = self._view.deps.runs.runs, time.time()
         run = self._run = runs.find(self._run.id) or self._run
         state, phase = run.state, runs.phase(run)
         self._phase.set_text(_PHASES[phase])
@@ -277,7 +277,7 @@ class _Run:
         self._outcome.set_text(state.outcome)
         self._outcome.set_visibility(bool(state.outcome))
         self._show_charts()
-        link = self._here.link
+        link = self._view.link
         rows = [row_of(link, _LOGS, one, key=f"{one.topic}/{one.partition}") for one in state.logs]
         self._logs.set_visibility(bool(rows))
         self._grid.show(rows)
@@ -309,11 +309,11 @@ class _Run:
             shown.update()
 
     def _show_report(self) -> None:
-        runs = self._here.deps.runs.runs
+        runs = self._view.deps.runs.runs
         if self._report_shown or not runs.page(self._run.id, HTML):
             return
         self._report_shown = True
-        address = self._here.link("pipelines", self._run.id, "report")
+        address = self._view.link("pipelines", self._run.id, "report")
         with self._report, parts.section("Report"):
             with parts.row():
                 ui.link("Open it alone", address, new_tab=True).props('rel="noopener"')

@@ -14,7 +14,7 @@ from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout, parts, states
 from penstock.nsqadmin.pages.grid import Column, Grid, Row, column
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
@@ -28,23 +28,23 @@ class Frame:
     thing: a sentence, and figures. The rest goes into `body`."""
 
     def __init__(
-        self, here: Opened, figures: Figures, section: str, *names: str,
+        self, view: PageView, figures: Figures, section: str, *names: str,
         gone: Callable[[], object] | None = None,
     ) -> None:  # fmt: skip
         """`section` is "topics" or "nodes", `names` the topic and channel, or the node. `gone`
         draws the replacement when it does not exist."""
-        above = [(section.capitalize(), here.link(section))]
-        above += [(name, here.link(section, name)) for name in names[:-1]]
+        above = [(section.capitalize(), view.link(section))]
+        above += [(name, view.link(section, name)) for name in names[:-1]]
         of = names if section == "topics" else ()
         with parts.heading(names[-1], *above):
             self._badges = [parts.Badge() for _ in range(2)]
             parts.grow()
-            self._buttons = StateButtons(here, *of) if of else None
+            self._buttons = StateButtons(view, *of) if of else None
         kind = _KINDS[len(of)]
         about = dict(zip(("topic", "channel"), of, strict=False)) or {"node": names[0]}
-        ways = [(kind.capitalize(), here.link(section, *names))]
-        ways += [("Messages", here.link("messages", of[0]))] if of else []
-        ways += [("Connections", here.link("connections", **about))]
+        ways = [(kind.capitalize(), view.link(section, *names))]
+        ways += [("Messages", view.link("messages", of[0]))] if of else []
+        ways += [("Connections", view.link("connections", **about))]
         parts.tabs(f"This {kind}", ways, kind.capitalize())
         with ui.element("div").classes("panel empty") as self._gone:
             if gone is not None:
@@ -73,7 +73,7 @@ class Frame:
 
 
 def table(
-    here: Opened, label: str, columns: Sequence[Column], key: str, empty: str,
+    view: PageView, label: str, columns: Sequence[Column], key: str, empty: str,
     rows: Callable[[Snapshot], list[Row]], height: str = "", is_always: bool = True,
 ) -> None:  # fmt: skip
     """A section with a table that follows the installation. Without `is_always` it is shown only
@@ -86,7 +86,7 @@ def table(
         section.set_visibility(is_always or bool(found))
         grid.show(found)
 
-    layout.follow(here, show)
+    layout.follow(view, show)
 
 
 class StateButtons:
@@ -94,15 +94,15 @@ class StateButtons:
     its nodes are silent, because then nothing would be done. A topic name that no nsqlookupd knows
     a node of can be deleted at them all the same."""
 
-    def __init__(self, here: Opened, topic: str, channel: str = "") -> None:
-        self._here = here
+    def __init__(self, view: PageView, topic: str, channel: str = "") -> None:
+        self._view = view
         self._names = (topic, channel) if channel else (topic,)
         self._switch = None
         self._destroying: list[ui.button] = []
-        if here.may(Role.OPERATE):
-            is_paused = self._state(here.deps.watch.latest).paused
+        if view.may(Role.OPERATE):
+            is_paused = self._state(view.deps.watch.latest).paused
             self._switch = parts.Switch("Pause", "Unpause", self._turn, is_paused)
-        if here.may(Role.DESTROY):
+        if view.may(Role.DESTROY):
             for label, act in (("Empty", self._empty), ("Delete", self._delete)):
                 button = ui.button(label, on_click=act).props("flat dense color=negative")
                 self._destroying.append(button)
@@ -118,7 +118,7 @@ class StateButtons:
         if isinstance(of, TopicState):
             nodes += of.registered
             is_forgotten = not any(snapshot.nodes[at].is_listed for at in nodes)
-            is_deletable = bool(self._here.deps.upstream.lookupds) and is_forgotten
+            is_deletable = bool(self._view.deps.upstream.lookupds) and is_forgotten
         can_act = snapshot.can_ask(nodes)
         if self._switch is not None:
             self._switch.show(of.paused, of.is_paused_partly)
@@ -129,18 +129,18 @@ class StateButtons:
 
     async def _turn(self, pause: bool) -> None:
         verb = "pause" if pause else "unpause"
-        await layout.do(self._here, self._here.deps.actions.act(verb, *self._names))
+        await layout.do(self._view, self._view.deps.actions.act(verb, *self._names))
 
     async def _empty(self) -> None:
-        here, names = self._here, self._names
+        view, names = self._view, self._names
         question = f"Throw away all messages that wait in this {_KINDS[len(names)]}?"
-        await layout.do(here, here.deps.actions.act("empty", *names), question, names[-1])
+        await layout.do(view, view.deps.actions.act("empty", *names), question, names[-1])
 
     async def _delete(self) -> None:
-        here, names = self._here, self._names
-        lost = lost_with(here.deps.watch.latest, *names)
-        if await layout.do(here, here.deps.actions.delete(*names), lost, names[-1]):
-            parts.go(here.link("topics", *names[:-1]))
+        view, names = self._view, self._names
+        lost = lost_with(view.deps.watch.latest, *names)
+        if await layout.do(view, view.deps.actions.delete(*names), lost, names[-1]):
+            parts.go(view.link("topics", *names[:-1]))
 
 
 # --- a topic or channel on one node ---

@@ -9,19 +9,19 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.settings import Setting, SettingValues
 
 Field = ui.input | ui.select
 
 
-def panel(here: Opened, topic: str, channel: str = "") -> None:
-    _Panel(here, {"topic": topic, "channel": channel} if channel else {"topic": topic})
+def panel(view: PageView, topic: str, channel: str = "") -> None:
+    _Panel(view, {"topic": topic, "channel": channel} if channel else {"topic": topic})
 
 
 class _Panel:
-    def __init__(self, here: Opened, about: dict[str, str]) -> None:
-        self._here = here
+    def __init__(self, view: PageView, about: dict[str, str]) -> None:
+        self._view = view
         self._about = about
         self._fields: dict[str, tuple[Field, SettingValues]] = {}
         with parts.section("Settings"):
@@ -38,7 +38,7 @@ class _Panel:
 
     def _nodes(self) -> list[str]:
         """The nodes that have it and answer."""
-        latest, about = self._here.deps.watch.latest, self._about
+        latest, about = self._view.deps.watch.latest, self._about
         having = latest.topics.get(about["topic"])
         nodes = having.nodes if having else []
         if "channel" in about:
@@ -47,7 +47,7 @@ class _Panel:
         return [node for node in nodes if latest.nodes[node].is_up]
 
     async def _show(self) -> None:
-        answer = await settings.read(self._here.deps.upstream, self._nodes(), self._about)
+        answer = await settings.read(self._view.deps.upstream, self._nodes(), self._about)
         self._note.set_text("; ".join(answer.notes) or ("" if answer.held else "No node has it."))
         self._note.set_visibility(bool(self._note.text))
         self._area.clear()
@@ -55,20 +55,20 @@ class _Panel:
         with self._area:
             for held in answer.held:
                 self._row(held)
-        changeable = any(self._here.may(held.setting.role) for held in answer.held)
+        changeable = any(self._view.may(held.setting.role) for held in answer.held)
         self._save_button.set_visibility(changeable)
 
     def _row(self, held: SettingValues) -> None:
         setting = held.setting
         field = _field(setting, held)
-        field.set_enabled(self._here.may(setting.role))
+        field.set_enabled(self._view.may(setting.role))
         self._fields[setting.name] = (field, held)
         if held.own:
             field.classes("changed")
         with ui.element("div"):
             with parts.row():
                 ui.label(held.origin).classes("changed-word" if held.own else "soft")
-                if held.own and self._here.may(setting.role):
+                if held.own and self._view.may(setting.role):
                     back = ui.button("Revert", on_click=partial(self._apply, {setting.name: ""}))
                     parts.named(back.props("flat dense"), f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
@@ -80,7 +80,7 @@ class _Panel:
         found = {}
         for name, (field, held) in self._fields.items():
             value = str(field.value or "").strip()
-            if value != held.chosen and self._here.may(held.setting.role):
+            if value != held.chosen and self._view.may(held.setting.role):
                 found[name] = value
         return found
 
@@ -92,12 +92,12 @@ class _Panel:
         await self._apply(changes)
 
     async def _apply(self, changes: dict[str, str]) -> None:
-        here, about = self._here, self._about
+        view, about = self._view, self._about
         role, detail = settings.roles_of(about, changes), settings.detail(changes)
         question = f"{detail}: messages that are too old then are dropped."
         kind, name = list(about.items())[-1]
-        run = partial(settings.write, here.deps.upstream, self._nodes(), about, changes)
-        if await layout.change(here, role, f"configure_{kind}", about, run, detail,
+        run = partial(settings.write, view.deps.upstream, self._nodes(), about, changes)
+        if await layout.change(view, role, f"configure_{kind}", about, run, detail,
                                question if role >= Role.DESTROY else "", name):  # fmt: skip
             await self._show()
 
@@ -107,7 +107,7 @@ class _Panel:
         self._flags.clear()
         for node in self._nodes():
             try:
-                found = await settings.flags(self._here.deps.upstream, node)
+                found = await settings.flags(self._view.deps.upstream, node)
             except PenstockError as error:
                 found = [("does not tell", str(error))]
             with self._flags:

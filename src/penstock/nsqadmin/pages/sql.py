@@ -18,7 +18,7 @@ from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import Column, Grid, column
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _RESERVED = frozenset(("offset", "order", "group", "table", "user", "select", "from", "where"))
@@ -32,9 +32,9 @@ _RECENT, _REMEMBER, _FORGET = (
 )
 
 
-async def check(here: Opened) -> None:
-    here.deps.gate.check(here.caller, _role(here.deps))
-    await here.deps.watch.ready()
+async def check(view: PageView) -> None:
+    view.deps.gate.check(view.caller, _role(view.deps))
+    await view.deps.watch.ready()
 
 
 def _role(deps: Deps) -> Role:
@@ -43,10 +43,10 @@ def _role(deps: Deps) -> Role:
 
 
 class Console:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        topic = here.query.get("topic", "")
-        self._topics = topics_of(here.deps)
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        topic = view.query.get("topic", "")
+        self._topics = topics_of(view.deps)
         if topic and topic not in self._topics:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
@@ -89,7 +89,7 @@ class Console:
         async def ask() -> None:
             if area.default_slot.children:
                 return
-            found = await columns_of(self._here.deps, name)
+            found = await columns_of(self._view.deps, name)
             self._list(area, found or (("can't be read", ""),))
 
         box.on("toggle", ask)
@@ -110,12 +110,12 @@ class Console:
         button.on("click", js_handler=_INSERT)
 
     async def _show_tables(self) -> None:
-        found = await tables_of(self._here.deps)
+        found = await tables_of(self._view.deps)
         with self._tables:
             for name in found:
                 self._thing(name)
             if not found:
-                lakes = ", ".join(self._here.deps.options.lake)
+                lakes = ", ".join(self._view.deps.options.lake)
                 text = f"None below {lakes} yet." if lakes else "-lake names no tables."
                 parts.soft(text)
 
@@ -160,8 +160,8 @@ class Console:
                 ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET))
 
     async def _run(self) -> None:
-        here, text = self._here, str(self._sql.value or "")
-        if not layout.may_still(here, _role(here.deps), "sql", {}):
+        view, text = self._view, str(self._sql.value or "")
+        if not layout.may_still(view, _role(view.deps), "sql", {}):
             return
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
             self._note.set_text(f"At most {limits.ADMIN_SQL_STATEMENT_CHARS:,} characters, please.")
@@ -172,10 +172,10 @@ class Console:
         ui.run_javascript(_REMEMBER)
         self._note.set_text("Running …")
         try:
-            with here.deps.audit.entry(here.caller, ("sql",), {}, text) as entry:
+            with view.deps.audit.entry(view.caller, ("sql",), {}, text) as entry:
                 async with _running:
                     began_s = time.monotonic()
-                    reply = await _ask(here.deps, text)
+                    reply = await _ask(view.deps, text)
                     took_s = time.monotonic() - began_s
                 entry.result = reply.error and f"failed: {reply.error}"
         except NotDone as error:

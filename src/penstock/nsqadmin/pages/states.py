@@ -24,7 +24,7 @@ from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level, findings
 from penstock.nsqadmin.history import Sample
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
 
@@ -42,12 +42,12 @@ Badge = tuple[str, str]  # a word and its colour; two empty ones when there is n
 _found: WeakKeyDictionary[Watch, tuple[Snapshot, list[Finding]]] = WeakKeyDictionary()
 
 
-def found(here: Opened, snapshot: Snapshot) -> list[Finding]:
+def found(view: PageView, snapshot: Snapshot) -> list[Finding]:
     """Made once for a snapshot, however many pages look at it."""
-    known = _found.get(here.deps.watch)
+    known = _found.get(view.deps.watch)
     if known is None or known[0] is not snapshot:
-        known = (snapshot, findings(snapshot, here.deps.history.window))
-        _found[here.deps.watch] = known
+        known = (snapshot, findings(snapshot, view.deps.history.window))
+        _found[view.deps.watch] = known
     return known[1]
 
 
@@ -131,8 +131,8 @@ class Lag(NamedTuple):
         return "never" if self.pace in LATE or self.pace == HOLDS else ""
 
 
-def lags(here: Opened, topic: TopicState) -> dict[str, Lag]:
-    window = here.deps.history.window
+def lags(view: PageView, topic: TopicState) -> dict[str, Lag]:
+    window = view.deps.history.window
     return {
         name: lag_of(channel, window(f"{topic.name}/{name}"))
         for name, channel in topic.channels.items()

@@ -18,44 +18,44 @@ from penstock.nsqadmin.pages import (
 )
 from penstock.nsqadmin.pages import connections as clients
 from penstock.nsqadmin.pages.grid import FLASH, Row, column, row_of, to_node
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.resource import OnNode, count_column, memory
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
-def draw(here: Opened, topic: str) -> None:
+def draw(view: PageView, topic: str) -> None:
     none = TopicState(topic)
-    frame = resource.Frame(here, figures_of(none), "topics", topic, gone=lambda: _gone(here))
+    frame = resource.Frame(view, figures_of(none), "topics", topic, gone=lambda: _gone(view))
 
     def show(snapshot: Snapshot) -> None:
         known = snapshot.topics.get(topic)
-        found = states.by_topic(states.found(here, snapshot))
+        found = states.by_topic(states.found(view, snapshot))
         paused = states.paused(known)
         word, level = states.topic_badge(known, found) if known else ("", "")
         badges = (paused, "warn"), ("" if word == paused else word, level)
-        saying = states.topic_saying(known, states.lags(here, known)) if known else ""
+        saying = states.topic_saying(known, states.lags(view, known)) if known else ""
         frame.show(snapshot, badges, saying, figures_of(known or none), known is not None,
                    known.stale_s if known else 0)  # fmt: skip
 
-    layout.follow(here, show)
+    layout.follow(view, show)
     with frame.body:
         empty = "No channel: what is published waits for the first one."
-        resource.table(here, "Channels", _CHANNELS, "name", empty,
-                       lambda snapshot: channel_rows(here, topic, snapshot))  # fmt: skip
-        partitions.of_topic(here, topic)
-        partitions.replicas(here, lambda cluster: cluster.of_topic(topic))
-        clients.panel(here, topic)
-        resource.table(here, "Nodes", _NODES, "node", "On no node that is known.",
-                       lambda snapshot: node_rows(here, topic, snapshot))  # fmt: skip
-        chart.pair(here, topic)
-        settings.panel(here, topic)
+        resource.table(view, "Channels", _CHANNELS, "name", empty,
+                       lambda snapshot: channel_rows(view, topic, snapshot))  # fmt: skip
+        partitions.of_topic(view, topic)
+        partitions.replicas(view, lambda cluster: cluster.of_topic(topic))
+        clients.panel(view, topic)
+        resource.table(view, "Nodes", _NODES, "node", "On no node that is known.",
+                       lambda snapshot: node_rows(view, topic, snapshot))  # fmt: skip
+        chart.pair(view, topic)
+        settings.panel(view, topic)
 
 
-def _gone(here: Opened) -> None:
+def _gone(view: PageView) -> None:
     ui.label("No nsqd and no nsqlookupd that answers knows this topic.")
     with ui.element("div"):
         parts.written("span", "It is made by the first message that is published to it, or ")
-        ui.link("under Lookup", here.link("lookup"))
+        ui.link("under Lookup", view.link("lookup"))
         parts.written("span", ".")
 
 
@@ -100,17 +100,17 @@ _CHANNELS = [
 ]  # fmt: skip
 
 
-def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
+def channel_rows(view: PageView, name: str, snapshot: Snapshot) -> list[Row]:
     topic = snapshot.topics.get(name)
     if topic is None:
         return []
-    lags, found = states.lags(here, topic), states.found(here, snapshot)
+    lags, found = states.lags(view, topic), states.found(view, snapshot)
     waits = sum(one.depth for one in topic.channels.values())
     rows = []
     for one in topic.channels.values():
         state, level = states.channel_badge(found, ("topics", name, one.name))
         rows.append(row_of(
-            here.link, _CHANNELS, one, share=round(100 * one.depth / waits) if waits else 0,
+            view.link, _CHANNELS, one, share=round(100 * one.depth / waits) if waits else 0,
             empty=lags[one.name].until_empty, state=state, state_level=level,
             stale=bool(one.stale_s),
         ))  # fmt: skip
@@ -122,7 +122,7 @@ def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
 _NODES = [to_node(attrgetter("node.address")), *resource.TOPIC_ON_NODE]
 
 
-def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
+def node_rows(view: PageView, name: str, snapshot: Snapshot) -> list[Row]:
     """The topic on each node that has it, or where it is tombstoned, or that may have it."""
     rows = []
     for node in snapshot.nodes.values():
@@ -130,43 +130,43 @@ def node_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
         is_silent = name in registered and not node.document
         if row is not None or registered.get(name) or is_silent:
             one = OnNode(node, name, row or {})
-            rows.append(row_of(here.link, _NODES, one, stale=bool(node.stale_s)))
+            rows.append(row_of(view.link, _NODES, one, stale=bool(node.stale_s)))
     return rows
 
 
 # --- one channel ---
 
 
-def draw_channel(here: Opened, topic: str, channel: str) -> None:
+def draw_channel(view: PageView, topic: str, channel: str) -> None:
     none = ChannelState(topic, channel)
     gone = "No nsqd that answers has this channel: its first consumer makes it."
     frame = resource.Frame(
-        here, channel_figures(none), "topics", topic, channel, gone=lambda: ui.label(gone)
+        view, channel_figures(none), "topics", topic, channel, gone=lambda: ui.label(gone)
     )
 
     def show(snapshot: Snapshot) -> None:
         known = snapshot.channel(topic, channel)
-        found = states.found(here, snapshot) if known else ()
+        found = states.found(view, snapshot) if known else ()
         word, level = states.channel_badge(found, ("topics", topic, channel))
         badges = (states.paused(known), "warn"), ("" if word == states.PAUSED else word, level)
-        saying = _channel_saying(here, known) if known else ""
+        saying = _channel_saying(view, known) if known else ""
         frame.show(snapshot, badges, saying, channel_figures(known or none), known is not None,
                    known.stale_s if known else 0)  # fmt: skip
 
-    layout.follow(here, show)
+    layout.follow(view, show)
     with frame.body:
-        partitions.of_channel(here, topic, channel)
-        clients.panel(here, topic, channel)
-        channel_messages.panel(here, topic, channel)
-        resource.table(here, "Nodes", _ON_NODES, "node", "On no node that is known.",
-                       lambda snapshot: on_nodes(here, topic, channel, snapshot))  # fmt: skip
-        channel_messages.replay_panel(here, topic, channel)
-        chart.pair(here, f"{topic}/{channel}")
-        settings.panel(here, topic, channel)
+        partitions.of_channel(view, topic, channel)
+        clients.panel(view, topic, channel)
+        channel_messages.panel(view, topic, channel)
+        resource.table(view, "Nodes", _ON_NODES, "node", "On no node that is known.",
+                       lambda snapshot: on_nodes(view, topic, channel, snapshot))  # fmt: skip
+        channel_messages.replay_panel(view, topic, channel)
+        chart.pair(view, f"{topic}/{channel}")
+        settings.panel(view, topic, channel)
 
 
-def _channel_saying(here: Opened, found: ChannelState) -> str:
-    recent = here.deps.history.window(f"{found.topic}/{found.name}")
+def _channel_saying(view: PageView, found: ChannelState) -> str:
+    recent = view.deps.history.window(f"{found.topic}/{found.name}")
     text = states.channel_saying(found, states.lag_of(found, recent))
     return f"{text} {partitions.part_note(found.partitions)}".strip()
 
@@ -205,10 +205,10 @@ _ON_NODES = [
 ]  # fmt: skip
 
 
-def on_nodes(here: Opened, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
+def on_nodes(view: PageView, topic: str, name: str, snapshot: Snapshot) -> list[Row]:
     rows = ((node, node.row(topic, name)) for node in snapshot.nodes.values())
     return [
-        row_of(here.link, _ON_NODES, OnNode(node, topic, row), stale=bool(node.stale_s))
+        row_of(view.link, _ON_NODES, OnNode(node, topic, row), stale=bool(node.stale_s))
         for node, row in rows if row is not None
     ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.nsqadmin.attention import Finding
 from penstock.nsqadmin.pages import bar, layout, parts, states
 from penstock.nsqadmin.pages.grid import FLASH, Grid, Row, column, row_of
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 from penstock.nsqadmin.watch import Watch
 
@@ -47,11 +47,11 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Attention], bool]]] = {
 
 
 class Topics:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
-        self._sought, state = here.asked("q", "state").values()
+    def __init__(self, view: PageView) -> None:
+        self._view = view
+        self._sought, state = view.asked("q", "state").values()
         self._state = state if state in _STATES else ""
-        self._with_internal = here.cookies.get(_COOKIE) == "1"
+        self._with_internal = view.cookies.get(_COOKIE) == "1"
         self._client = context.client
         with parts.heading("Topics"):
             self._count = parts.note()
@@ -69,7 +69,7 @@ class Topics:
         internal.on_value_change(lambda event: self._show_internal(bool(event.value)))
         choice.on_value_change(lambda event: self._choose(str(event.value or "")))
         search.on_value_change(lambda event: self._search(str(event.value or "")))
-        layout.follow(self._here, self._show)
+        layout.follow(self._view, self._show)
 
     def _show(self, snapshot: Snapshot) -> None:
         rows = self._wanted(snapshot)
@@ -78,8 +78,8 @@ class Topics:
         self._grid.show(rows)
 
     def _wanted(self, snapshot: Snapshot) -> list[Row]:
-        here, rows = self._here, rows_of(self._here, snapshot)
-        attention = states.by_topic(states.found(here, snapshot)) if self._state else {}
+        view, rows = self._view, rows_of(self._view, snapshot)
+        attention = states.by_topic(states.found(view, snapshot)) if self._state else {}
         fits = _STATES[self._state][1]
         return [
             row for row, topic in rows
@@ -90,13 +90,13 @@ class Topics:
 
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown
-        bar.remember(self._here, _COOKIE, str(int(shown)))
-        self._show(self._here.deps.watch.latest)
+        bar.remember(self._view, _COOKIE, str(int(shown)))
+        self._show(self._view.deps.watch.latest)
 
     def _choose(self, state: str) -> None:
         self._state = state if state in _STATES else ""
         self._remember()
-        self._show(self._here.deps.watch.latest)
+        self._show(self._view.deps.watch.latest)
 
     def _search(self, text: str) -> None:
         self._sought = text
@@ -105,7 +105,7 @@ class Topics:
 
     def _remember(self) -> None:
         with self._client:
-            self._here.show_address("topics", q=self._sought, state=self._state)
+            self._view.show_address("topics", q=self._sought, state=self._state)
 
 
 _COLUMNS = [
@@ -144,15 +144,15 @@ class _Drawn:
 _drawn: WeakKeyDictionary[Watch, _Drawn] = WeakKeyDictionary()
 
 
-def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
+def rows_of(view: PageView, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     """Made once for all browsers; a row that did not change is the one of the snapshot before."""
-    drawn = _drawn.setdefault(here.deps.watch, _Drawn())
+    drawn = _drawn.setdefault(view.deps.watch, _Drawn())
     if drawn.snapshot is not snapshot:
         if snapshot.time_s - drawn.curves_s >= _CURVE_EVERY_S:
-            drawn.curves, drawn.curves_s = _curves(here, snapshot), snapshot.time_s
-        attention = states.by_topic(states.found(here, snapshot))
+            drawn.curves, drawn.curves_s = _curves(view, snapshot), snapshot.time_s
+        attention = states.by_topic(states.found(view, snapshot))
         rows = {
-            name: _row_of(here, snapshot.topics[name], attention, drawn)
+            name: _row_of(view, snapshot.topics[name], attention, drawn)
             for name in sorted(snapshot.topics)
         }
         for name, row in rows.items():
@@ -162,10 +162,10 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     return [(row, snapshot.topics[name]) for name, row in drawn.rows.items()]
 
 
-def _row_of(here: Opened, topic: TopicState, attention: Attention, drawn: _Drawn) -> Row:
+def _row_of(view: PageView, topic: TopicState, attention: Attention, drawn: _Drawn) -> Row:
     state, level = states.topic_badge(topic, attention)
     return row_of(
-        here.link, _COLUMNS, topic, curve=drawn.curves.get(topic.name, ""),
+        view.link, _COLUMNS, topic, curve=drawn.curves.get(topic.name, ""),
         stale=bool(topic.stale_s), state=state, state_level=level,
     )  # fmt: skip
 
@@ -176,13 +176,13 @@ def _rounded(age_s: float) -> int:
     return int(age_s // step_s) * step_s
 
 
-def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
+def _curves(view: PageView, snapshot: Snapshot) -> dict[str, str]:
     """The courses of the largest backlogs, as short texts: a digit for each point. Curves of
     thousands of topics would cost more than they show."""
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {
-        one.name: _curve([sample.values.depth for sample in here.deps.history.recent(one.name)
+        one.name: _curve([sample.values.depth for sample in view.deps.history.recent(one.name)
                           if sample.values is not None])
         for one in waiting[: limits.ADMIN_CURVES]
     }  # fmt: skip

@@ -9,21 +9,21 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import lifeline, traces, words
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column, row_of
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.traces import Seeker, TracedEvent, contexts
 from penstock.trace.events import Event
 
 
-async def draw(here: Opened) -> None:
-    await here.deps.watch.ready()
-    _Lives(here)
+async def draw(view: PageView) -> None:
+    await view.deps.watch.ready()
+    _Lives(view)
 
 
 class _Lives:
-    def __init__(self, here: Opened) -> None:
-        self._here = here
+    def __init__(self, view: PageView) -> None:
+        self._view = view
         self._search_count = 0
-        text, topic, partition, since = here.asked("id", "topic", "partition", "since").values()
+        text, topic, partition, since = view.asked("id", "topic", "partition", "since").values()
         parts.heading("One message's life")
         with parts.row():
             self._id = ui.input("Message id, or trace:N", value=text).style("min-width: 16rem")
@@ -46,12 +46,12 @@ class _Lives:
                 " 42, and 32 hex digits are a W3C trace."
             )
             with self._area:
-                _run_line(self._here)
+                _run_line(self._view)
                 ui.timer(0.05, self._show_recent, once=True)
 
     async def _show_recent(self) -> None:
         """Something to click on, where there is anything."""
-        deps, mine = self._here.deps, self._search_count
+        deps, mine = self._view.deps, self._search_count
         nodes = deps.watch.up()
         found = await traces.recent(deps.upstream, nodes)
         if mine != self._search_count:
@@ -62,10 +62,10 @@ class _Lives:
                     "Nothing is traced. Switch it on for a topic or a channel, all of it or a"
                     " share: on its page, under Settings."
                 )
-                ui.link("Topics", self._here.link("topics"))
+                ui.link("Topics", self._view.link("topics"))
                 return
             grid = Grid(_RECENT, "id", "None.", "Traced last", "calc(100vh - 330px)")
-            grid.show([row_of(self._here.link, _RECENT, one) for one in found])
+            grid.show([row_of(self._view.link, _RECENT, one) for one in found])
 
     async def _search(self) -> None:
         """The log's part is shown as soon as it is there, then the table's with it."""
@@ -75,7 +75,7 @@ class _Lives:
         self._note.set_text("Looking …")
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
         partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
-        deps = self._here.deps
+        deps = self._view.deps
         nodes = deps.watch.up()
         try:
             ask = traces.wanted(text, since)
@@ -83,7 +83,7 @@ class _Lives:
         except PenstockError as error:
             self._note.set_text(str(error))
             return
-        self._here.show_address("trace", id=text, topic=topic, partition=partition, since=since)
+        self._view.show_address("trace", id=text, topic=topic, partition=partition, since=since)
         seeker = Seeker(deps.upstream, nodes, deps.options.trace_table, ask, only)
         await seeker.look_in_log()
         if mine == self._search_count and seeker.tables:
@@ -118,24 +118,24 @@ class _Lives:
             if context:
                 ui.label(f"traceparent {context}").classes("mono soft")
             with parts.row():
-                _links(self._here, found, message_id)
-            _drawing(self._here, events)
+                _links(self._view, found, message_id)
+            _drawing(self._view, events)
             box = ui.expansion(f"{words.count(len(found), 'event')}, one by one", value=True)
         with box.props("dense"), ui.element("ol").classes("life"):
             before_ns = found[0].event.time_ns
             for one in found:
                 passed_ns, before_ns = one.event.time_ns - before_ns, one.event.time_ns
                 with ui.element("li"):
-                    _event(self._here, one, passed_ns)
+                    _event(self._view, one, passed_ns)
 
 
-def _event(here: Opened, found: TracedEvent, passed_ns: int) -> None:
+def _event(view: PageView, found: TracedEvent, passed_ns: int) -> None:
     event = found.event
     ui.label(words.moment(event.time_ns)).classes("mono soft")
     parts.soft(f"+{words.fine(passed_ns / 1e9)}")
     ui.label(_kind(event)).classes(f"badge {lifeline.LEVELS.get(event.kind, 'soft')}")
     names = (event.topic, event.channel) if event.channel else (event.topic,)
-    ui.link("/".join(names), here.link("topics", *names))
+    ui.link("/".join(names), view.link("topics", *names))
     partition = f"partition {event.partition} " if event.partition else ""
     facts = [f"{partition}offset {event.offset:,}"]
     if found.node:
@@ -170,29 +170,29 @@ _RECENT = [
 ]  # fmt: skip
 
 
-def _run_line(here: Opened) -> None:
+def _run_line(view: PageView) -> None:
     """The newest run of the pipeline that keeps traces for long."""
-    runs = here.deps.runs.runs
+    runs = view.deps.runs.runs
     mine = [run for run in runs.all() if run.state.pipeline == "trace"]
     if mine:
         newest = max(mine, key=lambda run: run.state.started_s)
         with parts.row():
             ui.label("Kept for long by the pipeline")
-            ui.link(newest.state.name or "trace", here.link("pipelines", newest.id))
+            ui.link(newest.state.name or "trace", view.link("pipelines", newest.id))
             ui.label(runs.phase(newest)).classes("badge soft")
 
 
-def _links(here: Opened, found: list[TracedEvent], message_id: int) -> None:
+def _links(view: PageView, found: list[TracedEvent], message_id: int) -> None:
     event = next((one.event for one in found if one.event.message_id == message_id), None)
     if event is None:
         return
     node = next((one.node for one in found if one.node), "")
     query = {"node": node, "partition": event.partition, "at": event.offset,
              "open": event.offset} if node else {"at": f"{message_id:016x}"}  # fmt: skip
-    ui.link("The message itself", here.link("messages", event.topic, **query))
+    ui.link("The message itself", view.link("messages", event.topic, **query))
 
 
-def _drawing(here: Opened, events: list[Event]) -> None:
+def _drawing(view: PageView, events: list[Event]) -> None:
     """A lane for the topic and each channel. Its points are in the list below, too."""
     shown = events[: limits.ADMIN_TRACE_DRAWN]
     drawing = lifeline.drawn(shown)
@@ -201,7 +201,7 @@ def _drawing(here: Opened, events: list[Event]) -> None:
     with parts.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
         for lane in drawing.lanes:
             names = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
-            ui.link(lane.channel or lane.topic, here.link("topics", *names))
+            ui.link(lane.channel or lane.topic, view.link("topics", *names))
             with ui.element("div").classes("track"):
                 _track(lane, drawing)
         ui.element("span")
