@@ -31,7 +31,13 @@ PUBLISHED = sorted(["one", "two", "three", "four", "later", *(f"window {n}" for 
 class Child:
     """A client program; `with` makes sure that none is left."""
 
-    def __init__(self, script: str, *arguments: str, out: IO[str] | int = subprocess.PIPE) -> None:
+    def __init__(
+        self,
+        script: str,
+        *arguments: str,
+        out: IO[str] | int = subprocess.PIPE,
+        err: IO[str] | int = subprocess.PIPE,  # read at the end: what fills it stops the program
+    ) -> None:
         environment = dict(os.environ)
         if script.startswith("nsqjs"):
             environment["NODE_PATH"] = str(node_modules())
@@ -43,7 +49,7 @@ class Child:
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=out,
-            stderr=subprocess.PIPE,
+            stderr=err,
             text=True,
         )
 

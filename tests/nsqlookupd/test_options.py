@@ -64,7 +64,7 @@ def test_a_start_that_fails() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run(f"--tcp-address=127.0.0.1:{taken.getsockname()[1]}")
     assert done.returncode == 1
-    assert done.stderr.count("FATAL: failed to start nsqlookupd - [Errno") == 1
+    assert done.stderr.count("FATAL: failed to start nsqlookupd - listen (") == 1
     done = run("--tombstone-lifetime=-1s")
     assert (done.returncode, done.stderr.count("FATAL: tombstone-lifetime")) == (1, 1)
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -70,6 +70,7 @@ def test_consumers_of_all_libraries_get_what_was_acknowledged(
     own.start()
     children = [_consuming(library, lookupd, tmp_path) for library in LIBRARIES]
     try:
+        cluster.until(lambda: _all_consume(cluster, (*LIBRARIES, "own")), END_S_MAX)
         for publisher in publishers:
             publisher.start()
         time.sleep(3)
@@ -86,8 +87,10 @@ def test_consumers_of_all_libraries_get_what_was_acknowledged(
         acked = {body.decode() for one in publishers for body in one.acked}
         assert len(acked) > 100
         for library in LIBRARIES:
-            _wait_for(cluster, library, acked, lambda name=library: _came(tmp_path / name))
-        _wait_for(cluster, "own", acked, lambda: own.got)
+            _wait_for(
+                cluster, tmp_path, library, acked, lambda name=library: _came(tmp_path / name)
+            )
+        _wait_for(cluster, tmp_path, "own", acked, lambda: own.got)
     finally:
         own.over.set()
         for child in children:
@@ -96,15 +99,26 @@ def test_consumers_of_all_libraries_get_what_was_acknowledged(
 
 
 def _wait_for(
-    cluster: Cluster, channel: str, acked: set[str], came: Callable[[], set[str]]
+    cluster: Cluster, tmp_path: Path, channel: str, acked: set[str], came: Callable[[], set[str]]
 ) -> None:
     ends_s = time.monotonic() + END_S_MAX
     while missing := acked - came():
         if time.monotonic() > ends_s:
             stats = [node.ask(f"/stats?format=json&channel={channel}") for node in cluster.nodes]
             rows = [topic["channels"] for each in stats for topic in each["topics"]]
+            print(*(path.read_text()[-4000:] for path in tmp_path.glob(f"{channel}.err")))
             pytest.fail(f"{channel} did not get {sorted(missing)[:20]}: {rows}")
         time.sleep(0.05)
+
+
+def _all_consume(cluster: Cluster, channels: Sequence[str]) -> bool:
+    """At every node: ansq ends when one of them is away as it begins."""
+    for node in cluster.nodes:
+        (topic,) = node.ask("/stats?format=json&topic=met")["topics"]
+        counts = {row["channel_name"]: row["client_count"] for row in topic["channels"]}
+        if not all(counts[channel] for channel in channels):
+            return False
+    return True
 
 
 def _consuming(library: str, lookupd: Lookupd, path: Path) -> Child:
@@ -112,8 +126,8 @@ def _consuming(library: str, lookupd: Lookupd, path: Path) -> Child:
         "topic": "met", "channel": library, "count": 1_000_000, "max_in_flight": 20, "port": 0,
         "lookupd": f"http://127.0.0.1:{lookupd.http_port}",
     }  # fmt: skip
-    with (path / library).open("w") as out:
-        return Child(f"{library}_consumer", json.dumps(options), out=out)
+    with (path / library).open("w") as out, (path / f"{library}.err").open("w") as err:
+        return Child(f"{library}_consumer", json.dumps(options), out=out, err=err)
 
 
 def _came(path: Path) -> set[str]:
