@@ -137,7 +137,7 @@ class ClockAhead:
             self._health.clear("", Trouble.CLOCK_STEP)
 
     def stands(self, mono_ns: int) -> bool:
-        """Must expiry by age pause?"""
+        """Is expiry by age suspended?"""
         if self._until_ns and mono_ns >= self._until_ns:
             self._until_ns = 0
             self._health.clear("", Trouble.CLOCK_LEAP)

@@ -194,7 +194,7 @@ class TopicPublisher:
             await self._attempt(address)
 
     def _drop_done(self) -> None:
-        """Publishes that nobody awaits any more, and that were not sent."""
+        """Drop cancelled publishes, which were not sent yet."""
         for publish in self._batch:
             if publish.done.done():
                 self._on_end(publish)

@@ -240,7 +240,7 @@ class Registration(Leased):
         self._transact(Transaction((RevisionIs(key, revision_of(held)),), (change,)), self._entered)
 
     def _entered(self, settled: Settled) -> None:
-        """The view shows the key."""
+        """A done change arrives through the view."""
         self._is_waiting = False
         if settled.outcome is Outcome.DONE:
             self._due_ns = self._now_ns

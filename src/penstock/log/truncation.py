@@ -154,7 +154,7 @@ class Aside:
             left -= sizes[path]
 
     def drop_below(self, start_offset: int) -> None:
-        """Retention includes removed batches, too. Raises OSError."""
+        """Retention removes kept cuts, too. Raises OSError."""
         for name in self._disk.listdir(self._directory):
             first_offset = names.cut_base(name)
             if first_offset is not None and first_offset < start_offset:

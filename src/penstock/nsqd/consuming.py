@@ -78,7 +78,7 @@ def _message_id(params: list[bytes], count_min: int) -> bytes:
 
 
 def _word(params: list[bytes]) -> bytes:
-    """Describes a partition."""
+    """The word of the partition in a command; empty without one."""
     return params[3] if len(params) > 3 else b""
 
 

@@ -183,7 +183,7 @@ class Oldest:
         return max(wall_ns - self._timestamp_ns, 0) / limits.SECOND
 
     def _find(self, wall_ns: int) -> None:
-        """Ignores delayed messages."""
+        """Find the oldest message, without delayed ones."""
         window = self._window
         offsets = [one.offset for state in _DUE for one in window.stray_records(state, 1)]
         if window.low < window.next:

@@ -231,7 +231,7 @@ class Assignment:
         self._look()
 
     def _look(self) -> None:
-        """Is the earlier part of the log committed?"""
+        """Begin to serve once the log as of the election is committed."""
         role = self.role
         if not isinstance(role, Leading) or role.served is not None:
             return

@@ -479,7 +479,7 @@ class Topic(TopicPublishing):
             leader.retain(wall_ns, self._old_end(leader, wall_ns))
 
     def _old_end(self, leader: Leader, wall_ns: int) -> int:
-        """Messages older than this offset may be removed, when the log's timestamps cannot tell."""
+        """Messages below it are too old, where the log's timestamps cannot tell."""
         marks, age_ns, end = leader.retain_marks, leader.retain_age_ns, 0
         if not is_log_ahead(leader.log, wall_ns):
             marks.clear()
