@@ -3,15 +3,17 @@
 import asyncio
 import dataclasses
 import json
+from datetime import date
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from cases import each
 from penstock.client import BlockingConsumer, BlockingProducer, Consumer, Producer
 from penstock.client import options as client_options
-from penstock.client.bodies import encode, encode_all, to_json
+from penstock.client.bodies import encode, encode_all, from_json, to_json
 from penstock.client.options import ProducerOptions, address_list, settle_options
 from penstock.errors import ConfigError
 from penstock.testing import TestBroker
@@ -28,6 +30,11 @@ class Model:
 
     def model_dump_json(self) -> str:
         return '{"id":3}'
+
+
+class Parcel(BaseModel, strict=True):
+    day: date
+    weight: float
 
 
 @each(
@@ -53,6 +60,16 @@ def test_bodies(body: object, data: bytes) -> None:
 def test_invalid_bodies(body: object) -> None:
     with pytest.raises(ConfigError, match="body"):
         encode(body, to_json)
+
+
+def test_models_of_pydantic_are_read_again() -> None:
+    parcel = Parcel(day=date(2026, 11, 29), weight=1.5)
+    assert from_json(to_json(parcel), Parcel) == parcel
+    assert from_json(to_json({"a": [parcel]}), dict[str, list[Parcel]]) == {"a": [parcel]}
+    with pytest.raises(msgspec.ValidationError, match="weight"):
+        from_json(b'{"day":"2026-11-29"}', Parcel)
+    with pytest.raises(msgspec.ValidationError, match="no form in JSON"):
+        from_json(b"{}", Model)
 
 
 def test_several_bodies_are_at_least_one() -> None:

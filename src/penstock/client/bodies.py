@@ -1,7 +1,8 @@
 """Bodies of messages: bytes as they are, text as UTF-8, anything else by the producer's serializer.
 
 The serializer is JSON unless a producer is given another one: dicts, lists, dataclasses, msgspec's
-structs, dates, UUIDs and decimals, and models that have a `model_dump_json`, as Pydantic's do.
+structs, dates, UUIDs and decimals, and models that have a `model_dump_json`, as Pydantic's do. They
+are read again as what the reader names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,19 @@ def _model(value: Any) -> msgspec.Raw:
     if dump is None:
         raise TypeError(f"{type(value).__name__} has no form in JSON")
     return msgspec.Raw(dump().encode())
+
+
+def from_json(data: bytes, type: Any) -> Any:
+    """Raises msgspec.DecodeError, which is a ValueError."""
+    return msgspec.json.decode(data, type=type, dec_hook=_validated)
+
+
+def _validated(type: Any, value: Any) -> Any:
+    """A model from its JSON: strict ones take a text for a date from JSON only."""
+    validate = getattr(type, "model_validate_json", None)
+    if validate is None:
+        raise TypeError(f"{type!r} has no form in JSON")
+    return validate(msgspec.json.encode(value))
 
 
 def encode(body: object, serializer: Serializer) -> bytes:

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Generator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import msgspec
-
+from penstock.client.bodies import from_json
 from penstock.client.framing import check_delay
 from penstock.client.middleware import Middleware
 from penstock.errors import MessageSettled
@@ -96,8 +95,9 @@ class Message:
     def json(self, type: type[T]) -> T: ...
     def json(self, type: Any = Any) -> Any:
         """The body as JSON, as a `type`, if one is given: a dataclass, a TypedDict, a msgspec
-        struct. Raises msgspec.DecodeError, a ValueError, also for JSON of another shape."""
-        return msgspec.json.decode(self.body, type=type)
+        struct, a Pydantic model. Raises msgspec.DecodeError, a ValueError, also for JSON of another
+        shape."""
+        return from_json(self.body, type)
 
     @property
     def topic(self) -> str:
