@@ -1,5 +1,6 @@
 """The programs in `examples/` run, against real daemons, and print what they should."""
 
+import json
 import re
 import signal
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -16,6 +19,7 @@ from penstock.client import BlockingProducer
 from .certificates import Certificates
 from .daemon import Daemon, shared_daemon
 from .lookupd import Lookupd, eventually, nsqd
+from .ports import kept_port
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 END_S_MAX = 90
@@ -134,6 +138,44 @@ def test_faststream_broker(daemon: Daemon, address: str) -> None:
         assert (stats["depth"], stats["requeue_count"]) == (0, requeued)
 
 
+def order(port: int) -> tuple[int, dict[str, Any]]:
+    """Status and document of an order that is posted to the service."""
+    body = json.dumps({"number": 17, "total": 9.5}).encode()
+    headers = {"Content-Type": "application/json"}
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{port}/orders", body, headers)) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as answer:
+        return answer.status, json.load(answer)
+
+
+def test_fastapi_app(tmp_path: Path) -> None:
+    """With FastAPI itself: only what nsqd has stored is accepted, and the end is in order."""
+    web, tcp = kept_port(), kept_port()
+    program = subprocess.Popen(
+        command("fastapi_app", f"127.0.0.1:{tcp}", str(web)),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert any("Uvicorn running" in line for line in program.stderr)
+        status, refused = order(web)
+        assert (status, "was not sent" in refused["detail"]) == (503, True)
+        with Daemon(tmp_path / "data", f"--tcp-address=127.0.0.1:{tcp}") as daemon:
+            eventually(lambda: order(web) == (202, {"number": 17, "total": 9.5}))
+            assert program.stdout.readline() == "order 17: 9.5 billed, attempt 1\n"
+            program.send_signal(signal.SIGINT)
+            rest, errors = program.communicate(timeout=END_S_MAX)
+            assert daemon.channel_stats("web-orders", "billing")["depth"] == 0
+    finally:
+        program.kill()
+        program.communicate()
+    assert program.returncode == 0, errors
+    # Not always 1: what had no answer in time is posted again, and may have been stored.
+    assert re.fullmatch(r"finished [1-9]\d*", rest.splitlines()[-1])
+
+
 def test_blocking(address: str) -> None:
     assert run("blocking", address, "blocking", "c") == ["one", "two", "three"]
 
@@ -168,6 +210,6 @@ def test_secure(tmp_path: Path) -> None:
 def test_every_example_is_run() -> None:
     tested = {"producer", "consumer", "handler", "blocking", "discovery", "secure"}
     tested |= {"idempotent", "publish_and_consume", "traced", "ordered", "partitions", "headers"}
-    tested |= {"topics", "taskiq_broker", "faststream_broker"}
+    tested |= {"topics", "taskiq_broker", "faststream_broker", "fastapi_app"}
     tested.add("spark_sink")  # in tests/spark/test_sink.py
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
