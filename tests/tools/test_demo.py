@@ -75,13 +75,15 @@ def test_rates_hints_that_work_when_pasted_and_a_clean_end(tmp_path: Path) -> No
     demo = start(path, tcp, web, "--seconds=2.5", "--rate=500")
     out, err = demo.communicate(timeout=WAIT_SECONDS)
     assert (demo.returncode, err) == (0, "")
-    assert f"http://127.0.0.1:{web}/stats" in out
+    assert re.findall(r"^  ([1-9])\. ", out, re.MULTILINE) == ["1", "2", "3"]
+    assert f"http://127.0.0.1:{web}/pub?topic=greetings" in out
     for name in ("producer", "archive", "metrics"):
         totals = re.findall(rf"^{name} .* total +([\d,]+) ", out, re.MULTILINE)
         assert len(totals) >= 2
         assert int(totals[-1].replace(",", "")) > 100
     assert is_refused(tcp)
-    hints = [line.partition("; ")[2] or line for line in out.splitlines() if " log " in line]
+    lines = [line[5:] for line in out.splitlines() if " log " in line]
+    hints = [line.partition("; ")[2] or line for line in lines]
     shown = [subprocess.check_output(hint.split("   ")[0], shell=True, cwd="/") for hint in hints]
     assert len(shown) == 2
     assert b'"number":1,' in shown[0]

@@ -166,14 +166,11 @@ class Demo(Programs):
         return f"""\
 nsqd is up: TCP {self.tcp}, HTTP {http}, data in {self.path}, process {pid}.
 Every OK below came after the message was on disk. Topic {TOPIC}; consumers: {consumers}.
-
-Try, in another terminal:
-  curl 'http://{http}/stats'                          everything it knows, as text
-  curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
-  curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
-  {self._penstock} log dump {data} --topic {TOPIC} --count 5 --bodies   what is stored
-  kill -9 {pid}; {self._penstock} log verify {data}   every acknowledged message is there
-{self._beside()}Ctrl-C stops everything."""
+{self._beside()}
+Ctrl-C stops everything. Try, in another terminal:
+  1. curl -d 'hello' 'http://{http}/pub?topic=greetings'   publish; stored before it says OK
+  2. {self._penstock} log dump {data} --topic {TOPIC} --count 5 --bodies   what is stored
+  3. kill -9 {pid}; {self._penstock} log verify {data}   every acknowledged message is there"""
 
     def _beside(self) -> str:
         words = ""
