@@ -1,5 +1,8 @@
 """Virtual environments beside the tests' own, for what has to run with other packages, or fewer."""
 
+import fcntl
+import functools
+import hashlib
 import os
 import re
 import shutil
@@ -10,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_DOCUMENT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = _DOCUMENT["project"]
 _UV = shutil.which("uv") or str(Path(sys.prefix) / "uv" / "bin" / "uv")
 
 
@@ -44,3 +48,19 @@ class Venv:
 
     def installed_bytes(self) -> int:
         return sum(path.stat().st_size for path in self._path.rglob("*") if path.is_file())
+
+
+@functools.cache
+def kept_python(group: str) -> str:
+    """The Python of an environment with a dependency group, made once, beside the tests' own."""
+    wanted: list[str] = _DOCUMENT["dependency-groups"][group]
+    digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]
+    home = Path(sys.prefix) / "kept" / f"{group}-{digest}"
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:  # test runs may stand side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "installed").exists():
+            shutil.rmtree(home / "venv", ignore_errors=True)  # what an ended run has left
+            Venv(home / "venv").install(*wanted)
+            (home / "installed").touch()
+    return str(home / "venv" / "bin" / "python")

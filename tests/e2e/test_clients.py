@@ -15,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from cases import each
+from environments import kept_python
 from nsqd.test_auth import AuthServer
 
 from .certificates import Certificates
@@ -43,7 +44,8 @@ class Child:
             environment["NODE_PATH"] = str(node_modules())
             command = ["node", str(HERE / f"{script}.js")]
         else:
-            command = [sys.executable, str(HERE / f"{script}.py")]
+            python = kept_python("pynsq") if script.startswith("pynsq") else sys.executable
+            command = [python, str(HERE / f"{script}.py")]
         self.process = subprocess.Popen(
             [*command, *arguments],
             env=environment,
