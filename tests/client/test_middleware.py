@@ -7,6 +7,7 @@ import pytest
 
 from cases import each
 from penstock.client import (
+    AlreadyStarted,
     Consumer,
     HandlerTimeout,
     IdempotentProducer,
@@ -127,6 +128,15 @@ async def test_bounds_and_ends_know_what_is_in_the_chain() -> None:
         gate.set()
         with pytest.raises(ClientClosed):
             await late
+
+
+async def test_a_second_start_of_an_open_client_is_named() -> None:
+    async with FakeNsqd() as nsqd:
+        once = IdempotentProducer(nsqd.address, connect_required=False)
+        for client in (Producer(nsqd.address), once, Consumer("t", "c", nsqd.address)):
+            async with client:
+                with pytest.raises(AlreadyStarted, match="is started already"):
+                    await client.start()
 
 
 def test_before_the_start() -> None:

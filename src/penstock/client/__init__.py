@@ -35,6 +35,7 @@ from penstock.client.options import IdempotentOptions as IdempotentOptions
 from penstock.client.options import ProducerOptions as ProducerOptions
 from penstock.client.producer import OutcomeUnknown as OutcomeUnknown
 from penstock.client.producer import Producer as Producer
+from penstock.client.publishing import AlreadyStarted as AlreadyStarted
 from penstock.client.publishing import NotStarted as NotStarted
 from penstock.client.publishing import Outgoing as Outgoing
 from penstock.client.publishing import Published as Published

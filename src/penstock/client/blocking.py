@@ -30,7 +30,7 @@ from penstock.client.consumer import Consumer, Counts
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.producer import Producer
-from penstock.client.publishing import NotStarted, Published, To
+from penstock.client.publishing import NotStarted, Published, To, not_again
 from penstock.errors import ClientClosed, MessageSettled
 
 P = ParamSpec("P")
@@ -99,7 +99,7 @@ class _Blocking:
 
     def start(self) -> None:
         if self._thread is not None:
-            raise ClientClosed(self._what)
+            raise not_again(self._what, self._thread.loop.is_closed())
         self._thread = _LoopThread(f"penstock {self._what}")
         try:
             self._thread.call(self._client.start())

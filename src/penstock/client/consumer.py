@@ -44,9 +44,9 @@ from penstock.client.link import connect, log_death
 from penstock.client.message import Message
 from penstock.client.middleware import chain
 from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
-from penstock.client.publishing import NotStarted, checked_partition
+from penstock.client.publishing import NotStarted, checked_partition, not_again
 from penstock.client.subscription import LATE, Subscription, Turns, share, take_turns
-from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
+from penstock.errors import ConfigError, ConnectFailed, ServerRefused
 
 log = logging.getLogger("penstock.client")
 
@@ -122,7 +122,7 @@ class Consumer:
         """Connect; also done by `async with`. Raises ConnectFailed when none of `addresses` could
         be reached and `connect_required` is set. Discovery continues in any case."""
         if self._stopping is not None:
-            raise ClientClosed("consumer")
+            raise not_again("consumer", self._stopping.done())
         self._loop = asyncio.get_running_loop()
         self._stopping = self._loop.create_future()
         firsts = [self._begin((topic, at)) for topic in self.topics for at in self._given]

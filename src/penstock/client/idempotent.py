@@ -29,9 +29,16 @@ from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Nodes
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import IdempotentKeywords, IdempotentOptions, settle_options
-from penstock.client.publishing import Outgoing, Published, Publisher, check_plain, checked_ids
+from penstock.client.publishing import (
+    Outgoing,
+    Published,
+    Publisher,
+    check_plain,
+    checked_ids,
+    not_again,
+)
 from penstock.client.topic_publisher import Publish, PublishCounts, TopicPublisher
-from penstock.errors import ClientClosed, ConnectFailed
+from penstock.errors import ConnectFailed
 
 
 class IdempotentProducer(Publisher):
@@ -64,7 +71,7 @@ class IdempotentProducer(Publisher):
         """Find an nsqd; also done by `async with`. Raises ConnectFailed when there is none and
         `connect_required` is set, and the errors of `producer_epoch`."""
         if self._open or self._ended:
-            raise ClientClosed("producer")
+            raise not_again("producer", self._ended)
         try:
             self._numbering.begin()
             if self.options.connect_required:

@@ -37,7 +37,7 @@ from penstock.client.framing import FrameReader
 from penstock.client.ids import unique_ids
 from penstock.client.link import Link, connect, log_death
 from penstock.client.options import ProducerKeywords, ProducerOptions, address_list, settle_options
-from penstock.client.publishing import Outgoing, Published, Publisher, To, published_of
+from penstock.client.publishing import Outgoing, Published, Publisher, To, not_again, published_of
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -124,7 +124,7 @@ class Producer(Publisher):
         """Connect; also done by `async with`. Raises ConnectFailed when no address could be reached
         and `connect_required` is set."""
         if self._task is not None or self._ended:
-            raise ClientClosed("producer")
+            raise not_again("producer", self._ended)
         self._loop = asyncio.get_running_loop()
         self._open = True
         first = self._loop.create_future()

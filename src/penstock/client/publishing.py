@@ -51,6 +51,17 @@ class NotStarted(ClientClosed):
         self.args = (f"the {what} is not started: enter it by `with`, or call start()",)
 
 
+class AlreadyStarted(ClientClosed):
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.args = (f"the {what} is started already: enter it by `with`, or call start(), once",)
+
+
+def not_again(what: str, is_closed: bool) -> ClientClosed:
+    """Why it cannot be started a second time."""
+    return ClientClosed(what) if is_closed else AlreadyStarted(what)
+
+
 class Publisher(ABC):
     """`start`, `pub` and how it publishes and ends are each producer's own."""
 
