@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import sys
+from functools import partial, wraps
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from cases import each
 from penstock.client import Action, Consumer, HandlerTimeout, Message, Requeue
+from penstock.client.handlers import check_async
 from penstock.errors import ConfigError
 
 from .fake_nsqd import FakeNsqd, Peer, message, say_ok
@@ -229,6 +232,42 @@ async def test_a_cancelled_task_that_a_handler_waits_for_is_a_failure(concurrenc
     frames = [message(number, b"one") for number in (1, 2, 3)]
     lines, _ = await run(frames, handle, {}, concurrency=concurrency)
     assert sorted(lines) == [b"FIN f", b"REQ 1 90000", b"REQ 2 90000", b"REQ 3 90000"]
+
+
+async def test_a_handler_that_is_not_async_is_refused_before_the_first_message() -> None:
+    def handle(_: Message) -> None:
+        raise AssertionError("called")
+
+    async with FakeNsqd(deliver(message(1, b"one"))) as nsqd:
+        async with asyncio.timeout(40), Consumer("t", "c", nsqd.address) as consumer:
+            for wrong in (handle, None, {"t": handle}):
+                with pytest.raises(ConfigError, match="must be an async function"):
+                    await consumer.run(wrong)  # type: ignore[arg-type]
+        assert settled(nsqd) == [b"REQ 1 0"]
+
+
+class Called:
+    async def __call__(self, message: Message) -> None:
+        pass
+
+    async def method(self, how: str, message: Message) -> None:
+        pass
+
+
+def around(message: Message) -> Any:
+    return fail(message)
+
+
+def test_async_forms_of_a_handler_are_taken() -> None:
+    one = Called()
+    for handler in (
+        one,
+        partial(one),
+        partial(one.method, "how"),
+        wraps(fail)(around),
+        AsyncMock(),
+    ):
+        check_async("handler", handler)
 
 
 @each(

@@ -241,6 +241,8 @@ class Consumer:
         message goes to `on_giving_up`, and is finished."""
         if isinstance(handler, Mapping):
             handler = handling.routed(handler, self.topics)
+        else:
+            handling.check_async("handler", handler)
         if handler_timeout_s is not None:
             handler = handling.limited(handler, handler_timeout_s)
         handler = chain(self.options.middleware, handler)

@@ -18,8 +18,10 @@ message: the workers live as long as the run.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.client.message import Message
@@ -58,7 +60,18 @@ def routed(handlers: Mapping[str, Handler], topics: Sequence[str]) -> Handler:
     """One handler for all topics, from one for each. Raises ConfigError."""
     if set(handlers) != set(topics):
         raise ConfigError("handler", sorted(handlers), f"one for each of {', '.join(topics)}")
+    for handler in handlers.values():
+        check_async("handler", handler)
     return lambda message: handlers[message.topic](message)
+
+
+def check_async(name: str, handler: Handler) -> None:
+    """Raises ConfigError for what would fail on every message."""
+    called: object = inspect.unwrap(handler)
+    while isinstance(called, partial):
+        called = called.func
+    if not any(map(inspect.iscoroutinefunction, (called, type(called).__call__))):
+        raise ConfigError(name, handler, "must be an async function that takes a message")
 
 
 def limited(handler: Handler, timeout_s: float) -> Handler:
@@ -92,6 +105,8 @@ class Work:
         self._handler = handler
         self._on_error = {} if on_error is None else on_error
         self._on_giving_up = on_giving_up
+        if on_giving_up is not None:
+            check_async("on_giving_up", on_giving_up)
         if isinstance(self._on_error, Mapping):
             for action in self._on_error.values():
                 _checked(action)
