@@ -282,3 +282,10 @@ def test_async_forms_of_a_handler_are_taken() -> None:
 async def test_invalid_arguments_of_run(how: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(how))):
         await run([message(1, b"one")], fail, {}, **how)
+
+
+@each("concurrency", [1, 2])
+async def test_an_invalid_answer_of_on_error_is_raised_bare(concurrency: int) -> None:
+    how = {"on_error": lambda _message, _error: None, "concurrency": concurrency}
+    with pytest.raises(ConfigError, match="on_error"):
+        await run([message(1, b"one"), message(2, b"two")], fail, {}, **how)

@@ -117,9 +117,12 @@ class Work:
         if concurrency == 1:
             await self._worker()
             return
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(self._worker())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    group.create_task(self._worker())
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # as one worker raises it
 
     async def _worker(self) -> None:
         attempts_max, handler = self._options.max_attempts, self._handler
