@@ -111,8 +111,14 @@ def test_unknown_topics_fail_with_the_reason(run: Run) -> None:
     assert (code, "404 TOPIC_NOT_FOUND" in out) == (1, True)
     code, _, err = run("channel", "list", "never-made")
     assert (code, err) == (1, "penstock channel: no such topic: never-made\n")
-    code, _, err = run("pub", "bad name", "x")
-    assert (code, "400 INVALID_TOPIC" in err) == (1, True)
+
+
+def test_an_invalid_name_is_named_with_the_rule(run: Run) -> None:
+    for words in (("pub", "bad name", "x"), ("topic", "create", "bad name")):
+        code, _, err = run(*words)
+        assert (code, "topic name 'bad name' is not valid: 1 to 64 of" in err) == (2, True)
+    code, _, err = run("channel", "create", "t", "c c")
+    assert (code, "channel name 'c c' is not valid" in err) == (2, True)
 
 
 def _at(node: str, result: tuple[int, str, str]) -> Any:

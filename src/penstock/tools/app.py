@@ -6,6 +6,7 @@ and then has `--json`, or prints by itself and returns the exit code. A paramete
 `Options` stands for several of them.
 """
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -17,9 +18,11 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from penstock.command.flags import Flag
+from penstock.errors import NameInvalid
 from penstock.tools import completion
 from penstock.tools.connection import Options
-from penstock.tools.output import DONE, Output
+from penstock.tools.output import DONE, Output, WrongUse
+from penstock.wire.names import is_valid_name
 
 Verb = TypeVar("Verb", bound=Callable[..., int | Output])
 
@@ -37,8 +40,21 @@ def arg(metavar: str = "", about: str = "", **more: Any) -> Any:
     return typer.Argument(metavar=metavar or None, help=about or None, **more)
 
 
-Topic = Annotated[str, arg("TOPIC", autocompletion=completion.topics)]
-Channel = Annotated[str, arg("CHANNEL", autocompletion=completion.channels)]
+def _name(kind: str) -> Callable[[str], str]:
+    """Of a verb's topic or channel. Raises WrongUse; nsqd's refusal is its code alone, as NSQ's."""
+
+    def check(name: str) -> str:
+        if not is_valid_name(os.fsencode(name)):
+            raise WrongUse(str(NameInvalid(kind, name)))
+        return name
+
+    return check
+
+
+Topic = Annotated[str, arg("TOPIC", autocompletion=completion.topics, callback=_name("topic"))]
+Channel = Annotated[
+    str, arg("CHANNEL", autocompletion=completion.channels, callback=_name("channel"))
+]
 OnlyTopic = Annotated[str, arg("TOPIC", "only this one", autocompletion=completion.topics)]
 OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=completion.channels)]
 Partition = Annotated[
