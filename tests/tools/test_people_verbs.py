@@ -168,6 +168,13 @@ def test_peeking(run: Run) -> None:
     assert [message["body"] for message in messages] == ["zero", "one", "two"]
 
 
+@each("offset", ["3", "9"])
+def test_peeking_beyond_the_end_names_the_end(run: Run, offset: str) -> None:
+    run("pub", f"ends-{offset}", stdin=b"zero\none\ntwo\n")
+    code, _, err = run("topic", "peek", f"ends-{offset}", "--offset", offset)
+    assert (code, f"offset {offset} is beyond the end: 3" in err) == (1, True)
+
+
 def test_a_message_does_not_command_the_terminal(run: Run) -> None:
     run("topic", "create", "hostile")
     run("pub", "hostile", "a\x1b[2Jb")

@@ -136,7 +136,9 @@ class TopicReader:
 
     def message(self, offset: int) -> Message:
         """Raises as `fetch` does, but also serves committed messages that are not on disk yet."""
-        check_offset(offset, self.earliest, self.committed - 1)
+        check_offset(offset, self.earliest, self.committed)
+        if offset == self.committed:
+            raise OffsetBeyondEnd(offset, self.committed)
         self._topic.touch()
         return self.log.message(offset)
 

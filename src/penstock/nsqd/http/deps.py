@@ -264,9 +264,11 @@ def reason_of(error: PenstockError) -> str:
 def refusal(error: PenstockError) -> HttpError:
     """The answer to a read that cannot be done."""
     if isinstance(error, OffsetGone):
-        return HttpError(410, "OFFSET_GONE", details={"earliest": error.edge})
+        details = {"earliest": error.edge, "reason": str(error)}
+        return HttpError(410, "OFFSET_GONE", details=details)
     if isinstance(error, OffsetBeyondEnd):
-        return HttpError(416, "OFFSET_BEYOND_END", details={"end": error.edge})
+        details = {"end": error.edge, "reason": str(error)}
+        return HttpError(416, "OFFSET_BEYOND_END", details=details)
     if isinstance(error, LogDamaged):
         corrupt = {"from": error.from_offset, "to": error.to_offset}
         return HttpError(422, "LOG_DAMAGED", details=corrupt)
