@@ -46,6 +46,14 @@ def test_lines_of_input_are_published_in_order(run: Run, here: str) -> None:
     assert shown["channels"]["all"]["depth"] == 2_501
 
 
+def test_a_line_that_is_too_large_is_refused_with_the_limit(run: Run) -> None:
+    code, _, err = run("pub", "large", stdin=b"x" * (2 << 20))
+    assert (code, "413 MSG_TOO_BIG: a body has at most 1048576 bytes" in err) == (1, True)
+    assert "before that: 0; nothing of the rest is stored)" in err
+    code, _, err = run("pub", "large", stdin=b"one\n" + b"x" * ((1 << 20) + 1))
+    assert (code, "before that: 1; nothing of the rest is stored)" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     "verb",
     [

@@ -86,7 +86,9 @@ def error_response(error: HttpError) -> Response:
 
 @cache
 def _body_rule(bytes_max: int, too_big: str, together: bool = False) -> BodyRule:
-    return BodyRule(bytes_max, error_response(HttpError(413, too_big, closes=True)), together)
+    details = {"reason": f"a body has at most {bytes_max} bytes"}
+    refusal = error_response(HttpError(413, too_big, closes=True, details=details))
+    return BodyRule(bytes_max, refusal, together)
 
 
 EMPTY = Response(200, headers=NSQ_HEADER)

@@ -18,6 +18,7 @@ from penstock.tools.output import Output, Row, WrongUse
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
+_REFUSED = (400, 413)  # before any of it is stored
 _U32 = struct.Struct(">I")
 
 
@@ -92,10 +93,11 @@ def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:
                 published += len(bodies)
                 progress.show(published)
         except NodeFailed as error:
-            raise PenstockError(
-                f"{error} (acknowledged before that: {published}; the next {BATCH_MESSAGES} at most"
-                " may or may not be stored)"
-            ) from error
+            rest = "nothing of the rest is stored"
+            if error.status not in _REFUSED:
+                rest = f"the next {BATCH_MESSAGES} at most may or may not be stored"
+            reason = f"{error} (acknowledged before that: {published}; {rest})"
+            raise PenstockError(reason) from error
     return published
 
 

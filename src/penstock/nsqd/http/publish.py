@@ -21,7 +21,16 @@ from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import BAD_COUNT, Headers, Pack
-from penstock.net.api import OK, Answer, Guard, HttpError, Parameters, error_response, json_response
+from penstock.net.api import (
+    OK,
+    Answer,
+    Guard,
+    HttpError,
+    Parameters,
+    because,
+    error_response,
+    json_response,
+)
 from penstock.net.exchange import Request, Response
 from penstock.net.relay import REPEATED
 from penstock.nsqd.http.arguments import FALSE, TRUE
@@ -122,10 +131,11 @@ class HttpPublishing:
                 self._take(topic.publish, bodies, due_ns, done, partition, sections)
         elif count == 0:
             answer(OK)
-        elif pack is Pack.LINES:
-            raise HttpError(413, "MSG_TOO_BIG")
+        elif pack is not Pack.LINES and count == BAD_COUNT:
+            raise HttpError(413, "BAD_BODY")
         else:
-            raise HttpError(413, "BAD_BODY" if count == BAD_COUNT else "BAD_MESSAGE")
+            code = "MSG_TOO_BIG" if pack is Pack.LINES else "BAD_MESSAGE"
+            raise because(413, code, f"a message has 1 to {options.max_msg_size} bytes")
 
     # --- with trace ids and headers ---
 
