@@ -43,6 +43,7 @@ from penstock.pipelines.streams import follow
 from penstock.spark.delta_table import Shape, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
+from penstock.wire.names import is_valid_name
 
 PARTITION_BY = ("topic", "date")
 SHARED = ("date",)  # topics share files, and readers skip by the least and the greatest topic
@@ -101,6 +102,9 @@ SETTINGS = (
 def check(settings: Settings) -> None:
     if bool(settings.texts("topics")) == bool(settings.text("pattern")):
         raise ConfigError("topics, pattern", None, "exactly one of the two is needed")
+    for name in settings.texts("topics"):
+        if not is_valid_name(name.encode()):
+            raise ConfigError("topics", name, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
     try:
         re.compile(settings.text("pattern"))
     except re.error as error:
