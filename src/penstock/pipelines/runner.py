@@ -1,8 +1,8 @@
 """The definition of a pipeline, and its run: settings, a session, an orderly end, one line of
 error.
 
-Exit codes are those of the other verbs: 0 done, or stopped by a signal; 1 it failed; 2 the command
-line is wrong. A pipeline may have others of its own.
+Exit codes: 0 done, or stopped by a signal; 1 it failed, or a setting is missing or not valid; 2 the
+command line cannot be read. A pipeline may have others of its own.
 
 The Spark session is in this process by default, on a cluster by `--master`. Spark writes a lot. A
 person is to see our progress and, of Spark, errors in one line each: the stack traces are cut, and
