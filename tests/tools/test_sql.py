@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.ids import guid
 from penstock.kernel import Section
 from penstock.tools.main import main
-from penstock.tools.sql import Result, write_csv, write_json, write_table
+from penstock.tools.sql import Result, write_csv, write_json, write_plan, write_table
 from pipelines.test_delta_reader import append, rows
 from spark.fakebroker import FakeBroker
 
@@ -47,6 +47,13 @@ def test_json_lines_and_csv() -> None:
     ]
     text = written(write_csv, *found)
     assert text == 'name,n\n"a,\n",1.5\n"{""b"": [1]}",\ntrue,2\n'
+
+
+def test_a_plan_is_drawn_on_lines_of_its_own() -> None:
+    out = io.StringIO()
+    plan = Result(["explain_key", "explain_value"], [False] * 2, iter([["plan", "a\nb\x1b\n"]]))
+    write_plan(plan, out)
+    assert out.getvalue() == "a\nb\\x1b\n"
 
 
 def asked(sql: str, url: str, lake: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:

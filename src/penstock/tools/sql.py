@@ -40,6 +40,7 @@ _NULL = "NULL"
 _AT_ONCE = 1000  # rows
 _NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")  # fmt: skip
+_PLAN = ["explain_key", "explain_value"]  # the columns of an EXPLAIN: a drawing of many lines
 _PROMPT, _MORE = "sql> ", "...> "
 
 
@@ -152,6 +153,9 @@ def _write(result: Result, form: Form) -> None:
     if form.is_json or form.is_csv:
         write = write_json if form.is_json else write_csv
         write(result.first(form.limit), sys.stdout)
+        return
+    if result.names == _PLAN:
+        write_plan(result, sys.stdout)
         return
     limit = form.limit or TABLE_ROWS
     rows = list(result.first(limit + 1).rows)
@@ -269,6 +273,11 @@ def write_csv(result: Result, out: TextIO) -> None:
     writer.writerow(result.names)
     for row in result.rows:
         writer.writerow("" if value is None else _text(value) for value in row)
+
+
+def write_plan(result: Result, out: TextIO) -> None:
+    for _, plan in result.rows:
+        out.writelines(f"{printable(line)}\n" for line in plan.splitlines())
 
 
 def write_table(result: Result, out: TextIO, cell_chars_max: int = 0) -> None:
