@@ -29,7 +29,7 @@ from penstock.pipelines.lifecycles.engine import EVENT, Engine
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
-from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
+from penstock.pipelines.times import at, check_moments, micros, moment, read_moment, say_moments
 from penstock.spark.delta_table import TableLocation
 
 FINDINGS = 1
@@ -84,7 +84,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if asker is not None and asker.trouble:
         progress.say(f"nsqd was not asked what it knows itself: {asker.trouble}")
     if settings.text("trace") and not report.coverage.traced:
-        reason = f"the trace table has no publish of it from {rules.since} to {rules.until}"
+        span = f"from {moment(rules.since)} to {moment(rules.until)}"
+        reason = f"the trace table has no publish of it {span}"
         raise DataLost(topic, 0, f"{reason}: nothing can be judged")
     shown, html = page(report), settings.text("html")
     _note(progress, report, shown)
