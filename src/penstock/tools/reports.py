@@ -340,14 +340,17 @@ def _chosen(topic: TopicState, partition: int | None) -> list[TopicPart]:
 
 
 def _topic_lines(found: Row) -> list[str]:
-    """The backlog is below a channel's name. A topic with one partition has only the line of the
-    total."""
+    """The backlog is below a channel's name. Where nodes do not list partitions there is one line:
+    of partition 0, or of the total over several nodes."""
     rows = []
     for one in found["partitions"]:
         refuses = " (refuses publishes)" if one["refusal"] else ""
         offsets = f"{one['start_offset']}-{one['end_offset']}"
         rows.append({**one, "partition": f"{one['partition']}{refuses}", "offsets": offsets})
-    rows.append({**found, "partition": "total" + (" (paused)" if found["paused"] else "")})
+    name, one = "total", {}
+    if not rows and len(found["nodes"]) == 1:
+        name, one = "0", {"node": found["nodes"][0]}
+    rows.append({**found, **one, "partition": name + (" (paused)" if found["paused"] else "")})
     columns = (*_TOPIC_COLUMNS, *((name, f"in {name}", short) for name in found["channels"]))
     for row in rows:
         row |= {f"in {name}": depth for name, depth in row["channels"].items()}
