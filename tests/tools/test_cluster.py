@@ -119,9 +119,22 @@ def test_a_node_that_is_drained_and_down_is_to_be_removed(nodes: Nodes, output: 
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
     assert nodes.run("check") == 1
     assert output().endswith("is down. Nothing is left on it: penstock cluster remove 2\n")
-    nodes.partitions.append(partition(1, 0, [0, 1]))
+
+
+def test_a_node_that_keeps_what_no_other_can_take_asks_for_a_node(
+    nodes: Nodes, output: Any
+) -> None:
+    nodes.states[2] = "draining"
     assert nodes.run("check") == 1
-    assert output().endswith("if it is gone for good\n")
+    assert output() == (
+        "PENSTOCK WARNING - node 2 is drained, and keeps orders/0, orders/1: no other node can take"
+        " a replica. Add a node\n"
+    )
+    nodes.alive[2], nodes.partitions = False, [partition(0, 0, [0, 1])]
+    assert nodes.run("check") == 1
+    text = output()
+    assert "without node 2. Add a node: it gets a replica; node 2 is down. Add a node: it" in text
+    assert "Start" not in text
 
 
 def test_a_node_that_is_not_well(nodes: Nodes, output: Any) -> None:

@@ -6,7 +6,7 @@ partition the answer of the newest epoch counts, the leader's before others.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -41,6 +41,14 @@ class Cluster(NamedTuple):
 
     def down(self) -> set[int]:
         return {row["node"] for row in self.nodes if not row["alive"]}
+
+    def stuck(self) -> dict[int, list[Row]]:
+        """By draining node the partitions that no other node can take."""
+        able = {row["node"] for row in self.nodes if row["alive"] and row["state"] == "active"}
+        full = [row for row in self.partitions if able <= set(row["preferred"])]
+        draining = [row["node"] for row in self.nodes if row["state"] == "draining"]
+        kept = {node: [row for row in full if node in row["preferred"]] for node in draining}
+        return {node: rows for node, rows in kept.items() if rows}
 
 
 # --- asking ---
@@ -101,6 +109,7 @@ def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
 def findings(found: Cluster) -> Iterator[Finding]:
     """The worst first."""
     yield from _about_partitions(found)
+    stuck = found.stuck()
     for row in found.nodes:
         number, since = row["node"], 0.0
         if not row["alive"]:
@@ -110,11 +119,17 @@ def findings(found: Cluster) -> Iterator[Finding]:
             holds = any(number in (*one["preferred"], *one["in_sync"]) for one in found.partitions)
             if row["state"] == "draining" and not holds:
                 do = f"Nothing is left on it: penstock cluster remove {number}"
+            elif number in stuck:
+                do = "Add a node: it takes the replicas that no other node can"
             where = f" at {_address(row)}" if _address(row) else ""
             yield Finding(WARNING, f"node {number}{where} is down", since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
+        elif number in stuck:
+            names = _some([*map(title, stuck[number])], NAMES_SHOWN)
+            text = f"node {number} is drained, and keeps {names}: no other node can take a replica"
+            yield Finding(WARNING, text, 0, "Add a node")
     for number, answer in found.answers.items():
         if answer["trouble"]:
             do = "Look at etcd"
@@ -134,10 +149,10 @@ def findings(found: Cluster) -> Iterator[Finding]:
 def _about_partitions(found: Cluster) -> Iterator[Finding]:
     """The same fault of several partitions is one finding: a node that is down concerns
     hundreds."""
-    down = found.down()
+    down, stuck = found.down(), found.stuck()
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in found.partitions:
-        groups.setdefault(_fault(row, down), []).append(row)
+        groups.setdefault(_fault(row, down, stuck), []).append(row)
     for (level, fault, do), rows in sorted(groups.items(), key=lambda item: -item[0][0]):
         if level == OK:
             continue
@@ -145,7 +160,7 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
         yield Finding(level, f"{_some([*map(title, rows)], NAMES_SHOWN)}: {fault}", since, do)
 
 
-def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
+def _fault(row: Row, down: set[int], stuck: Collection[int]) -> tuple[int, str, str]:
     here = [node for node in row["in_sync"] if node not in down]
     if row["offline"] or row["leader"] is None:
         do = "One of them leads within seconds; if none does, look at their logs"
@@ -161,6 +176,8 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
             do = "Add a node: it gets one. With enough nodes, an nsqlookupd with --cluster makes it"
             return WARNING, "fewer replicas than its topic wants", do
         fault = f"under-replicated, without {_nodes(apart)}"
+        if apart <= down & set(stuck):
+            return WARNING, fault, "Add a node: it gets a replica"
         if apart & down:
             return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
         do = "It catches up, and after repeated failures counts minutes later; if the lag does not"
