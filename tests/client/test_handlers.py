@@ -265,6 +265,7 @@ def test_async_forms_of_a_handler_are_taken() -> None:
         partial(one),
         partial(one.method, "how"),
         wraps(fail)(around),
+        lambda message: one.method("how", message),
         AsyncMock(),
     ):
         check_async("handler", handler)

@@ -66,11 +66,13 @@ def routed(handlers: Mapping[str, Handler], topics: Sequence[str]) -> Handler:
 
 
 def check_async(name: str, handler: Handler) -> None:
-    """Raises ConfigError for what would fail on every message."""
+    """Raises ConfigError for a function that would fail on every message. A lambda may return a
+    coroutine."""
     called: object = inspect.unwrap(handler)
     while isinstance(called, partial):
         called = called.func
-    if not any(map(inspect.iscoroutinefunction, (called, type(called).__call__))):
+    is_lambda = getattr(called, "__name__", "") == "<lambda>"
+    if not is_lambda and not any(map(inspect.iscoroutinefunction, (called, type(called).__call__))):
         raise ConfigError(name, handler, "must be an async function that takes a message")
 
 

@@ -207,7 +207,7 @@ class Leadership:
         self.moved()
 
     def acknowledged(self, node: int, frame: Acknowledge) -> None:
-        """Runs twice or more for each append, so it checks only what this frame may have changed."""
+        """Runs twice or more for each append: it checks only what this frame may have changed."""
         machine = self.machine
         try:
             machine.acknowledged(node, *frame)
