@@ -4,7 +4,8 @@ Before DuckDB even sees the statement it loses the right to touch files, the net
 and the right to get it back (finding out the names in a statement is enough to open what it names):
 what a statement can see are the views that its names ask for, and nothing else.
 
-- A topic is a view of its messages, of the newest where there are more than `newest`.
+- A topic is a view of its messages, of the newest where there are more than `newest`; with an
+  archive among the tables, of the archived ones and of those behind them in the log.
 - A table of a lake is a view of its whole; it goes before a topic of the same name.
 
 The console's statements run in a process of their own:
@@ -35,12 +36,14 @@ from penstock import limits
 from penstock.command.extras import lacks_extra
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError, QueryRefused
 from penstock.ids import guid
+from penstock.nsqadmin.archives import archive_of
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from penstock.nsqadmin.archives import Archive, Ends
     from penstock.nsqdapi.calls import Elsewhere
 
 _NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
@@ -129,14 +132,37 @@ class Query:
             self._connection.register(name, dataset_of(source.tables[name], source.storage))
             return
         topic = source.topics.get(name, name)
+        archive = archive_of(topic, source.tables, source.storage, self.notes)
+        ends = archive.ends if archive is not None else {}
         read: set[tuple[str, int]] = set()
-        batches = [batch for node in source.nodes for batch in self._log_batches(node, topic, read)]
-        if batches:
+        batches = [
+            batch for node in source.nodes for batch in self._log_batches(node, topic, read, ends)
+        ]
+        if archive is not None:
+            self._join(name, topic, archive, batches)
+        elif batches:
             import pyarrow as pa
 
             self._connection.register(name, pa.Table.from_batches(batches))
         elif not name.startswith(("duckdb_", "pragma_")):
             self._refuse(name)
+
+    def _join(
+        self, name: str, topic: str, archive: Archive, batches: Sequence[pa.RecordBatch]
+    ) -> None:
+        """A view of the archived messages, and of those of the log behind them."""
+        import pyarrow as pa
+
+        live = pa.Table.from_batches(batches, _log_schema())
+        columns = [f'"{one}"' for one in live.column_names if one in archive.dataset.schema.names]
+        archived, logged = f"{name} archived", f"{name} in the log"
+        self._connection.register(archived, archive.dataset)
+        self._connection.register(logged, live)
+        self._connection.execute(
+            f"""CREATE VIEW {_quoted(name)} AS
+            SELECT {", ".join(columns)} FROM {_quoted(archived)} WHERE topic = {_literal(topic)}
+            UNION ALL BY NAME SELECT * FROM {_quoted(logged)}"""
+        )
 
     def _refuse(self, name: str) -> None:
         if self.notes:
@@ -150,11 +176,11 @@ class Query:
         )
 
     def _log_batches(
-        self, node: str, name: str, read: set[tuple[str, int]]
+        self, node: str, name: str, read: set[tuple[str, int]], ends: Ends
     ) -> Iterator[pa.RecordBatch]:
         """A failing node is noted: the others still give an answer."""
         try:
-            yield from self._topic(node, name, read)
+            yield from self._topic(node, name, read, ends)
         except FetchFailed as error:
             if self._source.needs_all:
                 raise
@@ -162,16 +188,16 @@ class Query:
             why = "it is not Penstock's, and its messages can't be read" if lacks else error.reason
             self.notes.append(f"without {node}: {why}")
 
-    def _topic(self, node: str, name: str, read: set[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
+    def _topic(
+        self, node: str, name: str, read: set[tuple[str, int]], ends: Ends
+    ) -> Iterator[pa.RecordBatch]:
         """A node of a cluster names partitions of other leaders, too. `read`: identity and number
-        of the partitions that other nodes have named."""
+        of the partitions that other nodes have named. `ends`: where archived messages end."""
         import pyarrow as pa
 
         from penstock.spark.decode import decode
-        from penstock.spark.schema import COLUMNS
 
-        schema = pa.schema([(column, one.arrow_type) for column, one in COLUMNS.items()
-                            if one.always or column in ("key", "headers")])  # fmt: skip
+        schema = _log_schema()
         with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
             found = api.positions([name])
             self._note_offline(name, found.elsewhere)
@@ -185,9 +211,13 @@ class Query:
                 if (spans.identity, partition) in read:
                     continue
                 read.add((spans.identity, partition))
-                start = max(span.earliest, span.end - share) if self._source.newest else 0
-                start = max(span.earliest, start)
-                if start > span.earliest:
+                archived = ends.get((spans.identity, partition), span.earliest)
+                if archived < span.earliest:
+                    gap = f"offsets {archived} to {span.earliest - 1} of partition {partition}"
+                    self.notes.append(f"{name}: {gap} are neither archived nor in the log")
+                first = min(max(span.earliest, archived), span.end)
+                start = max(first, span.end - share) if self._source.newest else first
+                if start > first:
                     self.notes.append(f"{name} on {node}: its newest {share:,} messages")
                 for fetched in api.fetches(name, partition, spans.identity, start, span.end):
                     held = fetched.base_offset, fetched.next_offset
@@ -202,6 +232,23 @@ class Query:
                 raise QueryRefused(reason)
             if reason not in self.notes:
                 self.notes.append(reason)
+
+
+def _log_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    from penstock.spark.schema import COLUMNS
+
+    names = [name for name, one in COLUMNS.items() if one.always or name in ("key", "headers")]
+    return pa.schema([(name, COLUMNS[name].arrow_type) for name in names])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def topics_of(source: Source) -> list[str]:

@@ -245,7 +245,7 @@ def following(
     deleted: dict[tuple[str, str], dict[int, int]] = {}
     for (topic, broker, partition), offset in sorted(reached.items()):
         noted = known.get(topic, TopicLog())
-        identity = _identity(noted, topic, broker, (topic, "", partition) in reached)
+        identity = topic_logs.identity_of(noted, topic, broker, (topic, "", partition) in reached)
         log = by_identity.get((topic, identity, partition))
         if log is not None:
             found[log] = max(offset + 1, found.get(log, 0))
@@ -261,14 +261,3 @@ def following(
     for (topic, identity), parts in deleted.items():
         check_read(topic, parts, ended[topic][identity], on_deleted)
     return found
-
-
-def _identity(noted: TopicLog, topic: str, broker: str, has_unnamed: bool) -> str:
-    """The only log that these rows can be from. A log without a known broker may date from before
-    brokers were noted, unless there are rows without a broker, which belong to it."""
-    named = {each.partition("@")[0] for each in noted.noted if "@" in each}
-    stray = noted.of("") - named
-    identities = noted.of(broker)
-    if len(identities) != 1 or (stray and not has_unnamed):
-        raise DataLost(topic, 0, NOT_SAID)
-    return identities.pop()

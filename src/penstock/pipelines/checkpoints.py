@@ -17,8 +17,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, TableAway
-from penstock.pipelines.delta_reader import LakeFile, LakeTable
-from penstock.pipelines.lifecycles.engine import Engine
+from penstock.pipelines import topic_logs
+from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import TableLocation
 
@@ -150,39 +150,8 @@ def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
 def highest_offsets(
     location: TableLocation, topics: Collection[str], by_broker: bool = False
 ) -> dict[tuple[str, str, int], int]:
-    """The highest offsets in the table, by topic, broker and partition; without entries for missing
-    ones. The broker is "" in rows without one, and in all unless it is requested."""
+    """As `topic_logs` has them of the newest version; empty without a table."""
     if location.open() is None:
         return {}
     table = LakeTable(location.uri, options=location.options)
-    by_broker = by_broker and "broker" in table.columns
-    found: dict[tuple[str, str, int], int] = {}
-    unsure: list[LakeFile] = []
-    for file in table.files():
-        if "topic" in file.partition and file.partition["topic"] not in topics:
-            continue
-        log = None if by_broker else _only_log(file)
-        if log is None:
-            unsure.append(file)
-        else:
-            found[log] = max(int(file.most["offset"]), found.get(log, -1))
-    with Engine() as engine:
-        engine.view("archived", table.with_files(unsure))
-        broker = "coalesce(broker, '')" if by_broker else "''"
-        rows = engine.rows(
-            f"""SELECT topic, {broker} AS broker, partition, max("offset") AS most
-            FROM archived GROUP BY ALL HAVING most IS NOT NULL"""
-        )
-    for row in rows:
-        log = row["topic"], row["broker"], row["partition"]
-        found[log] = max(row["most"], found.get(log, -1))
-    return {log: offset for log, offset in found.items() if log[0] in topics}
-
-
-def _only_log(file: LakeFile) -> tuple[str, str, int] | None:
-    """None where the file's statistics do not show that it has one log, and its last offset."""
-    known = {**file.partition, **{n: v for n, v in file.least.items() if v == file.most.get(n)}}
-    topic, partition = known.get("topic"), known.get("partition")
-    if topic is None or partition is None or "offset" not in file.most:
-        return None
-    return str(topic), "", int(partition)
+    return topic_logs.highest_offsets(table, topics, by_broker)

@@ -45,6 +45,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
 from penstock.errors import ConfigError, DataLost, LakeFailed
+from penstock.pipelines.delta_reader import LakeFile, LakeTable
+from penstock.pipelines.lifecycles.engine import Engine
 from penstock.spark.delta_files import store
 from penstock.spark.delta_table import Properties, TableLocation
 from penstock.wire.names import is_ephemeral
@@ -242,3 +244,55 @@ def check_identities(known: Topics, present: Mapping[str, str], topics: Collecti
             raise DataLost(topic, 0, NOT_SAID)
         if identities != (present[topic],):
             raise DataLost(topic, 0, AGAIN)
+
+
+def identity_of(noted: TopicLog, topic: str, broker: str, has_unnamed: bool) -> str:
+    """The only log that these rows can be from. A log without a known broker may date from before
+    brokers were noted, unless there are rows without a broker, which belong to it."""
+    named = {each.partition("@")[0] for each in noted.noted if "@" in each}
+    stray = noted.of("") - named
+    identities = noted.of(broker)
+    if len(identities) != 1 or (stray and not has_unnamed):
+        raise DataLost(topic, 0, NOT_SAID)
+    return identities.pop()
+
+
+# --- how far they are in the table ---
+
+
+def highest_offsets(
+    table: LakeTable, topics: Collection[str], by_broker: bool = False
+) -> dict[tuple[str, str, int], int]:
+    """The highest offsets in the table, by topic, broker and partition; without entries for missing
+    ones. The broker is "" in rows without one, and in all unless it is requested."""
+    by_broker = by_broker and "broker" in table.columns
+    found: dict[tuple[str, str, int], int] = {}
+    unsure: list[LakeFile] = []
+    for file in table.files():
+        if "topic" in file.partition and file.partition["topic"] not in topics:
+            continue
+        log = None if by_broker else _only_log(file)
+        if log is None:
+            unsure.append(file)
+        else:
+            found[log] = max(int(file.most["offset"]), found.get(log, -1))
+    with Engine() as engine:
+        engine.view("archived", table.with_files(unsure))
+        broker = "coalesce(broker, '')" if by_broker else "''"
+        rows = engine.rows(
+            f"""SELECT topic, {broker} AS broker, partition, max("offset") AS most
+            FROM archived GROUP BY ALL HAVING most IS NOT NULL"""
+        )
+    for row in rows:
+        log = row["topic"], row["broker"], row["partition"]
+        found[log] = max(row["most"], found.get(log, -1))
+    return {log: offset for log, offset in found.items() if log[0] in topics}
+
+
+def _only_log(file: LakeFile) -> tuple[str, str, int] | None:
+    """None where the file's statistics do not show that it has one log, and its last offset."""
+    known = {**file.partition, **{n: v for n, v in file.least.items() if v == file.most.get(n)}}
+    topic, partition = known.get("topic"), known.get("partition")
+    if topic is None or partition is None or "offset" not in file.most:
+        return None
+    return str(topic), "", int(partition)
