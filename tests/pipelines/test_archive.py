@@ -224,6 +224,7 @@ def test_invalid_settings_are_refused_at_once(made: Archive) -> None:
     for changed, output in (
         ({"topics": ()}, "exactly one of the two"),
         ({"topics": ("bad name",)}, "topics: 'bad name' is not valid: a topic: 1 to 64"),
+        ({"name": "../other"}, "name: '../other' is not valid: 1 to 64"),
         ({"pattern": "(", "topics": ()}, r"pattern: '\(' is not valid: no regex"),
         ({"columns": ("nope",)}, "one of key, headers"),
         ({"table": "s3://bucket/lake"}, "checkpoint: '' is not valid: it is needed"),

@@ -105,6 +105,9 @@ def check(settings: Settings) -> None:
     for name in settings.texts("topics"):
         if not is_valid_name(name.encode()):
             raise ConfigError("topics", name, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
+    name = settings.text("name")  # a part of the checkpoint's path
+    if not is_valid_name(name.encode()) or name.startswith("."):
+        raise ConfigError("name", name, "1 to 64 of . a-z A-Z 0-9 _ -, and no dot at first")
     try:
         re.compile(settings.text("pattern"))
     except re.error as error:
