@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import write_deltalake
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -39,7 +38,7 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, say_moments
-from penstock.spark.delta_table import Shape, check_fits, local_path
+from penstock.spark.delta_table import Shape, TableLocation, check_fits, local_path
 from penstock.trace.events import TOPIC
 
 SHAPE = Shape(trace_table.SCHEMA, ("date",), ("time", "trace_offset"))
@@ -158,13 +157,7 @@ def _report(settings: Settings, progress: Progress) -> None:
         by_hour = engine.arrow(latencies(span))
         slow = engine.arrow(slowest(span, settings.number("slowest")))
     for name, rows in (("latency", by_hour), ("slow", slow)):
-        write_deltalake(
-            f"{path}_{name}",
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            storage_options=options or None,
-        )
+        TableLocation(f"{path}_{name}", options).replace(rows)
         progress.say(f"{rows.num_rows} rows in {path}_{name}")
     if settings.flag("json"):
         found = {"latency": by_hour.to_pylist(), "slow": slow.to_pylist()}
