@@ -1,8 +1,11 @@
 """Count words of one topic, and write the counts into another: exactly once, with a checkpoint.
 
-python examples/spark_sink.py http://127.0.0.1:4151 lines words /tmp/words
+penstock pub lines "to be or not to be"
+python examples/spark_sink.py
+penstock topic peek words
 
-Start it again with the same directory: it goes on where it was, also after a crash.
+Start it again with the same directory: it goes on where it was, also after a crash. It takes other
+names, too: http://127.0.0.1:4151 lines words words-checkpoint
 """
 
 from __future__ import annotations
@@ -16,8 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def main(url: str, lines: str, words: str, directory: str) -> None:
+def main(
+    url: str = "http://127.0.0.1:4151",
+    lines: str = "lines",
+    words: str = "words",
+    directory: str = "words-checkpoint",
+) -> None:
     spark = open_session("words")
+    spark.conf.set("spark.sql.shuffle.partitions", "4")  # its default of 200 is for clusters
     frame = (
         spark.readStream.format("penstock")
         .option("url", url)
@@ -53,6 +62,4 @@ def main(url: str, lines: str, words: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
-        sys.exit(__doc__)
     main(*sys.argv[1:])
