@@ -178,7 +178,7 @@ JOURNAL_GATHER_NS = 5 * MS  # how long a record for other nodes gathers what cha
 TICK_NS = 5 * MS  # resolution of message timeouts and delays
 CLOSE_DRAIN_NS = 2 * SECOND  # bytes of a refused client are read and dropped so long
 AGE_LOOKS_MAX = 200  # topics whose log is searched for what is too old, a second: some 40 ms
-IDLE_SWEEP_NS = 30 * SECOND  # topics and channels that nobody uses are looked for so often
+IDLE_SWEEP_NS = 30 * SECOND  # idle topics and channels are looked for so often
 EPHEMERAL_DEPTH_MAX = 10_000  # --mem-queue-size: an ephemeral channel holds no more than this
 
 # --- HTTP ---
@@ -246,7 +246,7 @@ STAGE_SLICE_BYTES = 1 * MIB  # of a stage read, and put into the log, in one tur
 STAGE_NAME_CHARS_MAX = 200  # also of an app: names end up in log lines
 STAGES_MAX = 300_000  # at a time, of all apps; some 900 bytes of memory each
 STAGES_APP_MAX = 100_000  # of one app: 400 GB in Spark's blocks, or 1,000 topics times 100 tasks
-STAGES_NAMELESS_MAX = 10_000  # of all writers together that name no app: nobody can tell them apart
+STAGES_NAMELESS_MAX = 10_000  # of all writers without an app together: they look alike
 STAGE_ATTEMPTS_MAX = 16  # of a version, known so that stragglers are refused: more never overlap
 STAGE_IDLE_NS = 3600 * SECOND  # apps that staged nothing for so long give way when room is short
 STAGES_LISTED_MAX = 1_000  # apps in one answer: more is nothing that a person reads
@@ -319,7 +319,7 @@ SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it s
 SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
 PIPELINE_BATCH_BYTES = 1024 * MIB  # of log in a batch: large bodies make no batch that takes hours
 PIPELINE_RETRIES = 8  # of a request: together some 20 s, which a restart of nsqd does not take
-PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; then nobody was unlucky
+PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; more are no accident
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader

@@ -32,7 +32,7 @@ class Trouble(IntEnum):
     TOPIC_FILE = 16  # a topic.json could not be written: changes of settings and channels
     PRODUCERS = 17  # the table of idempotent producers could not be written
     STAGE_WRITE = 18  # a stage could not be written
-    STAGE_REMOVAL = 19  # stages that nobody needs any more could not be removed
+    STAGE_REMOVAL = 19  # unused stages could not be removed
     CORRUPT = 11  # stored messages are corrupt: readers skip them
     MISSING = 12  # messages that a channel had not finished are gone from the log's beginning
     JOURNAL_CORRUPT = 13  # a part of a channel journal is corrupt

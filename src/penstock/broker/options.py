@@ -33,7 +33,7 @@ class BrokerOptions:
     segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
     retain_age_ns: int = limits.RETAIN_AGE_NS
     retain_bytes: int = limits.RETAIN_BYTES
-    default_partitions: int = 1  # of topics for which nobody says how many
+    default_partitions: int = 1  # of topics that are made without a number
     trace_rate: float = 0.0  # of messages whose life is traced; topics and channels may choose
     max_depth: int = 0  # messages that a topic may hold; 0: no bound
     max_age_ns: int = 0  # how old an unfinished message may get; 0: no bound

@@ -5,13 +5,13 @@ orderly stop, what it has is published here as messages of many events each (`tr
 and written. So a kill loses the last few milliseconds of events, and no message. The topic is one
 of those that Penstock keeps for itself (`broker/topics/settings.py`), and:
 
-- Nobody else publishes to it.
+- Nothing else publishes to it.
 - It is made with the first event.
-- It acknowledges nobody, so it is synced by count and time (durability `os`) and not by turn: a
-  power loss may cost the events of the last two seconds. `/topic/config` can make it `disk`: then
-  each write is synced.
+- No publisher waits for an answer, so it is synced by count and time (durability `os`) and not by
+  turn: a power loss may cost the events of the last two seconds. `/topic/config` can make it
+  `disk`: then each write is synced.
 - What a reader has to know to judge by its events stands in it too: each start of the daemon, after
-  which messages come again that nobody gave back, and each change of a trace rate.
+  which messages come again that were not given back, and each change of a trace rate.
 
 Events are for looking back. When they cannot be stored (a full disk, a stopped partition) they are
 dropped and counted, and nothing else waits for it.

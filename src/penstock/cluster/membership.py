@@ -29,7 +29,7 @@ sync, or a link that brings less than is published, stays below `--replica-timeo
 each commit waits for it. So it is looked ten times a second for which nodes commits wait: an append
 that has waited from one look to the next, and that all members but one have, waits for that one. A
 node for which some append waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
-nobody is: then it is the network, or the load. A node without a link never is.
+none is: then it is the network, or the load. A node without a link never is.
 Where all members have an append and only this node's own disk has not, this node counts as the slow
 one: it hands over what it leads (`take_slow_here`).
 """

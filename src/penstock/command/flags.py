@@ -3,8 +3,8 @@
 The command line is Go's: `-flag` and `--flag` are the same, a value follows after `=` or as the
 next word, a boolean is true when bare and takes a value only after `=`, `--` ends the flags. List
 flags may be repeated. In the file and the environment a flag goes by its key, which is the flag
-with underscores unless the table says otherwise; the variable is `PENSTOCK_<KEY>`. A key or a
-variable that nobody reads is refused: it would be a setting that somebody believes in.
+with underscores unless the table says otherwise; the variable is `PENSTOCK_<KEY>`. An unknown key
+or variable is refused: somebody would believe in the setting.
 
 A mistake on the command line is a `UsageError` (exit code 2); one in the file or the environment
 is a `ConfigError` (exit code 1).

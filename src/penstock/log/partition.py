@@ -6,13 +6,13 @@ that the topic's durability asks for.
 
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
 `LogDamaged`: the end of the log is corrupt, it only serves what is intact.
-`PartitionStopped`: a sync failed, after which nobody knows what the disk holds; it is final.
+`PartitionStopped`: a sync failed, so the contents of the disk are unknown; it is final.
 
 The directory of a new log: a mark that says it is empty, and a first segment without a byte.
 
 Which old segments may go: the rules, oldest first and whole segments only.
 
-A segment may go when nobody needs any of it and all of it is synced. It goes when it is old enough,
+A segment may go when no reader needs it and all of it is synced. It goes when it is old enough,
 or when more such data is kept than wanted. Corrupt batches keep it no longer than intact ones: it
 would keep all that is newer, until the disk is full.
 """
@@ -92,7 +92,7 @@ class PartitionLog(WrittenLog):
     def retain(
         self, floor_offset: int, wall_ns: int, age_max_ns: int, bytes_max: int, old_end: int = 0
     ) -> int:
-        """Remove whole sealed segments, oldest first, that nobody needs (all below `floor_offset`)
+        """Remove whole sealed segments, oldest first, that are free (all below `floor_offset`)
         and that are older than `age_max_ns` or beyond `bytes_max` of such data. Messages below
         `old_end` are older, whatever their timestamps. Returns how many were removed."""
         if self.stopped is not None or self.refusal is not None:
@@ -450,7 +450,7 @@ def first_may_go(segments: Segments, floor_offset: int, synced_end: int) -> bool
 
 
 def consumed_bytes(segments: Segments, floor_offset: int) -> int:
-    """The bytes of sealed segments that nobody needs."""
+    """The bytes of sealed segments that no reader needs."""
     total = 0
     for number in range(len(segments) - 1):
         limit = segments.limit(number)

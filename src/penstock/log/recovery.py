@@ -25,7 +25,7 @@ What is known for certain
 
 The decision. Walk from a position known to be below S to the end, and let E be the offset of the
 first batch that should be there and is not.
-- E at or above S: nobody was promised anything from E on. An unfinished write is cut away, and
+- E at or above S: nothing from E on was promised. An unfinished write is cut away, and
   with it all that stands behind it: intact batches there were never acknowledged, and a log has no
   holes. The cut is reported. The bytes are really removed (truncated and synced), for else a later
   write of the same length would join the old batches to the log again.

@@ -50,7 +50,7 @@ class Segment:
     _disk: Disk
     directory: InitVar[str]
     base_offset: int
-    _owner: LogOwner | None  # the log that it must be part of; None: nobody knows
+    _owner: LogOwner | None  # the log that it must be part of; None: unknown
     path: str = field(init=False)
     index_path: str = field(init=False)
     data_bytes: int = 0  # the end of the last batch

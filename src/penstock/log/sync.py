@@ -3,7 +3,7 @@
 The loop thread makes the job and takes its result; only `run` happens in another thread. It
 touches nothing but its own handles, which are pinned until the job has ended.
 
-The data comes first. Once a sync of it has failed, nobody knows what the disk has, and the log
+The data comes first. Once a sync of it has failed, the contents of the disk are unknown and the log
 stops. A file that cannot be opened, or a directory that cannot be synced, as when descriptors run
 out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """

@@ -1,6 +1,6 @@
 """An operator's changes, on every daemon concerned.
 
-An action goes to all nsqlookupds and to all nsqds that have the topic. It has failed when nobody of
+An action goes to all nsqlookupds and to all nsqds that have the topic. It has failed when none of
 a kind did it; when some did not, the rest is done, and a warning says on how many and names the
 others with their reasons.
 

@@ -222,7 +222,7 @@ class Cursors:
         return searched_entry(window.searched)
 
     def _append_rest(self) -> None:
-        """Append the changes that are missing in the journal, because nobody reported them or
+        """Append the changes that are missing in the journal, because they were not reported or
         because a write failed."""
         if self.is_behind:
             self.append([])  # begins a generation, with all that there is to say
@@ -329,7 +329,7 @@ class Cursors:
             self.on_synced(error)
 
     def close(self) -> None:
-        """Write and sync everything. Trouble goes to health, since nobody waits for an answer."""
+        """Write and sync everything. A failure is reported to health, as no client waits."""
         self._wait()
         self._append_rest()
         try:

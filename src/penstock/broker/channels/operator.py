@@ -2,7 +2,7 @@
 
 **One message.** In flight it belongs to a consumer: it is finished or requeued in that one's name,
 and what the consumer says of it later is an error to it, as after a timeout. Waiting to be sent
-again, or delayed, it belongs to nobody. A new one, which the channel has not come to yet, can be
+again, or delayed, it has no owner. A new one, which the channel has not come to yet, can be
 finished where it lies, and not requeued. All is in the channel journal before the answer is given.
 Those that are on their way to the dead letters can't be settled.
 

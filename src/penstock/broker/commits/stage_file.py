@@ -202,7 +202,7 @@ class ReadJob:
 
 
 class RemoveJob:
-    """Removes files that nobody needs, as many as it can. `left` are the others, and all of them
+    """Removes unused files, as many as it can. `left` are the others, and all of them
     when their removal is not durable."""
 
     teaches = False

@@ -3,7 +3,7 @@
 
 A stage belongs to one partition of a topic and has a name that its writer chose. The same name with
 the same bytes is the same stage; with other bytes it is refused. It remembers the identity of its
-topic's log: once the topic is deleted, the stage is useless. A stage that nobody has committed for
+topic's log: once the topic is deleted, the stage is useless. A stage without a commit for
 a day is removed.
 
 | the crash comes | after the start |

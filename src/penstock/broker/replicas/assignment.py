@@ -106,7 +106,7 @@ class Assignment:
         """It acknowledges nothing: it is stopped, or its disk refuses writes."""
         awaited = self.follower.awaited if self.follower is not None else Awaited.NOTHING
         has_no_room = awaited is Awaited.ROOM
-        if awaited is Awaited.EPOCH:  # no promise is stored, so it follows nobody
+        if awaited is Awaited.EPOCH:  # no promise is stored, so it follows no leader
             has_no_room = bool(self._replication.epoch_ledger.trouble)
         return has_no_room or isinstance(self.role, Stopped)
 

@@ -1,8 +1,8 @@
 """Deleted topics, and the ends of their logs: a reader can tell whether it had read all.
 
-The newest are known; of what is not here nobody knows. The file `ended` has a line for each, a
+The newest are known; of others nothing is. The file `ended` has a line for each, a
 sealed JSON object, appended before the deletion is decided: the end of a topic that is still there
-says nothing, but a deletion whose end nobody knows would be taken for a loss. A line that is torn
+says nothing, but a deletion whose end is unknown would be taken for a loss. A line that is torn
 or corrupt is passed over. Ephemeral topics are not in the file, as their readers expect no end.
 Each node of a cluster knows the ends of the partitions that it led.
 

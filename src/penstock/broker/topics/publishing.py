@@ -6,8 +6,8 @@ safe as the topic's durability says.
 How many unfinished messages a topic may hold, exactly.
 
 The depth that is bounded is that of the channel which has most to do (not delivered, in flight,
-requeued or delayed), with what the topic has not handed over yet and what is still being stored. A
-channel that drops what is too much for it, being ephemeral, holds nobody up.
+requeued or delayed), with what the topic has not handed over yet and what is still being stored. An
+ephemeral channel drops what is too much for it, and delays no publish.
 
 PUB and MPUB are counted by the kernel: `append_end_max` of the tail is the offset that no publish
 may go beyond. It is worked out from a count of the depth. After that count the depth grows by

@@ -9,8 +9,7 @@ and writing the file back without them would lose what they mean.
 
 A change that cannot be written is refused and taken back. The file may all the same hold it: its
 old content is put back, and that may fail as well. So the topic is written again as it is in
-memory, about once a second, until the disk has taken it. `/ping` names the trouble until then,
-though nobody asks for another change.
+memory, about once a second, until the disk has taken it. `/ping` names the failure until then.
 """
 
 from __future__ import annotations
