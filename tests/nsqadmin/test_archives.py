@@ -58,6 +58,16 @@ def test_a_gap_behind_the_archive_is_noted(broker: FakeBroker, tmp_path: Path) -
     assert query.notes == [gap]
 
 
+def test_an_archive_that_cannot_be_read_is_noted(broker: FakeBroker, tmp_path: Path) -> None:
+    source = archived(tmp_path / "archive", broker, 6)
+    for file in (tmp_path / "archive" / "_delta_log").iterdir():
+        file.write_bytes(b"{")
+    query = Query(source)
+    assert query.run(COUNTS).fetchall() == [(10, 10, 9)]
+    (missing,) = query.notes
+    assert missing.startswith("orders: without what archive may have of it: table ")
+
+
 def test_the_newest_messages_are_those_behind_the_archive(
     broker: FakeBroker, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import DataLost, QueryRefused
+from penstock.errors import DataLost, LakeFailed, QueryRefused
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -31,14 +31,18 @@ class Archive(NamedTuple):
 def archive_of(
     topic: str, tables: Mapping[str, str], storage: Mapping[str, str], notes: list[str]
 ) -> Archive | None:
-    """The first of the tables that has messages of the topic. Raises LakeFailed, and QueryRefused
-    where the rows may be of several logs."""
+    """The first of the tables that has messages of the topic. A table that cannot be read is noted:
+    the log still gives an answer. Raises QueryRefused where the rows may be of several logs."""
     from penstock.pipelines import topic_logs
 
     found = {}
     for name in sorted(tables):
-        table = _opened(tables[name], storage)
-        noted = topic_logs.known(table.location).get(topic) if table is not None else None
+        try:
+            table = _opened(tables[name], storage)
+            noted = topic_logs.known(table.location).get(topic) if table is not None else None
+        except LakeFailed as error:
+            notes.append(f"{topic}: without what {name} may have of it: {error}")
+            continue
         if table is not None and noted is not None and noted.noted:
             found[name] = table, noted
     if not found:
