@@ -204,7 +204,7 @@ def test_secure(tmp_path: Path) -> None:
         with Daemon(tmp_path / "data", *flags) as daemon:
             where = f"127.0.0.1:{daemon.tcp_port}"
             lines = run("secure", where, "secret", "c", str(certificates.authority), "all")
-    assert lines == ["nobody else can read this", "refused: E_AUTH_FAILED"]
+    assert lines == run("secure") == ["nobody else can read this", "refused: E_AUTH_FAILED"]
 
 
 def test_every_example_is_run() -> None:
