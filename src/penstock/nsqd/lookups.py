@@ -181,7 +181,10 @@ class LookupPeer:
                 else:
                     await loop.create_connection(link, address.host, address.port)
         except TimeoutError:
-            self._failed("connecting - timed out")
+            if self._link is not None:  # connected as the time was up: the loop closes it silently
+                self._link.connection_lost(None)
+            else:
+                self._failed("connecting - timed out")
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             self._failed(f"connecting - {error}")
 
