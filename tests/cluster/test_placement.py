@@ -10,7 +10,13 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import NodeStanding, PlacementNode, PlacementPartition, plan
+from penstock.cluster.placement import (
+    NodeStanding,
+    PlacementNode,
+    PlacementPartition,
+    choose_nodes,
+    plan,
+)
 from penstock.errors import ConfigError
 
 Plan = Mapping[PartitionName, tuple[int, ...]]
@@ -50,6 +56,19 @@ class TestEnough:
         drawn = plan(nodes, [held(T0, 1, 2), PlacementPartition(T1, 2, ())])
         assert drawn[T0] == (2, 1)
         assert 1 not in drawn[T1]
+
+
+class TestNewPartitions:
+    def test_they_go_to_the_emptiest_nodes_and_the_one_that_leads_least_comes_first(self) -> None:
+        there = [(1, 2), (1, 3)]
+        assert choose_nodes(THREE, there, 3, 2) == [(2, 3), (2, 1), (3, 1)]
+
+    def test_replicas_are_in_as_many_zones_as_there_are_and_fewer_where_nodes_lack(self) -> None:
+        nodes = [PlacementNode(1, "a"), PlacementNode(2, "a"), PlacementNode(3, "b")]
+        nodes.append(PlacementNode(4, "c", NodeStanding.MAINTENANCE))
+        assert choose_nodes(nodes, [(3,), (3,)], 1, 2) == [(1, 3)]
+        assert choose_nodes(nodes, [], 1, 5) == [(1, 3, 2)]
+        assert choose_nodes(nodes[3:], [], 1, 1) == [()]
 
 
 class TestBalance:

@@ -178,7 +178,7 @@ class ChannelCreations:
         return ChannelUnconfirmed(*name, tuple(sorted(starts.awaited)))
 
     def _partitions(self, topic: str, identity: int) -> set[int]:
-        held = self._view.partitions_of(topic)
+        held = self._view.partitions.of(topic)
         return {name.number for name, one in held if one.document.identity == identity}
 
     # --- the transaction ---
@@ -215,8 +215,8 @@ class ChannelCreations:
         view, counted = self._view, self._view.numbers.get(topic)
         known = [
             held.document.number
-            for name, held in view.channels.items()
-            if name.topic == topic and held.document.identity == identity
+            for _, held in view.channels.of(topic)
+            if held.document.identity == identity
         ]
         if counted is not None and counted.document.identity == identity:
             known.append(counted.document.last)

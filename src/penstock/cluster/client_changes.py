@@ -24,7 +24,7 @@ from penstock.cluster.attempts import Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
-from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.keys import ChannelName
 from penstock.cluster.metadata_topics import (
     changed_settings,
     channel_entry,
@@ -51,16 +51,11 @@ class ClientChanges(TopicChanges):
         return cluster_topic(topic, held.document, shape.partitions)
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
-        held = self._view.partitions_of(topic)
-        if partition is not None:
-            name = PartitionName(topic, partition)
-            one = self._view.partitions.get(name)
-            held = iter([(name, one)] if one is not None else [])
-        found = [(name, one.document) for name, one in held]
+        held = self._view.partitions.of(topic)
         return [
             Led(record.leader.node, target_for(record.identity, name.number))
-            for name, record in found
-            if record.leader is not None
+            for name, (record, _, _) in held
+            if record.leader is not None and partition in (None, name.number)
         ]
 
     def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None:

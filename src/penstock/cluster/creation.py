@@ -18,8 +18,7 @@ A transaction changes TRANSACTION_KEYS_MAX keys at most, so a topic with very ma
 made with some of them, and grows. Its `hash_partitions` are those that it was asked to have.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.cluster import keys
@@ -35,7 +34,7 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import PlacementNode, PlacementPartition, plan
+from penstock.cluster.placement import PlacementNode, choose_nodes
 from penstock.cluster.view import View, revision_of
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
@@ -120,7 +119,7 @@ class _Drawn:
 
     def __init__(self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica) -> None:
         self._view = view
-        self._placement_nodes = list(nodes)
+        self._placement_nodes = [node for node in nodes if node.number in view.memberships]
         self._new_replica = new_replica
 
     def transaction(
@@ -132,12 +131,15 @@ class _Drawn:
         puts: list[Put],
     ) -> Transaction:
         names = names[: TRANSACTION_KEYS_MAX - _BESIDES]
-        nodes = self._nodes(names, topic.replicas)
-        for name in names:
-            record = self._record(topic, epoch, nodes[name])
+        there = [held.document.wanted for held in self._view.partitions.values()]
+        nodes = choose_nodes(self._placement_nodes, there, len(names), topic.replicas)
+        if not nodes[0]:
+            raise Refused("no node takes a new partition")
+        for name, chosen in zip(names, nodes, strict=True):
+            record = self._record(topic, epoch, chosen)
             puts.append(Put(keys.partition(*name), RECORD.encode(record)))
             compares.append(RevisionIs(keys.partition(*name), 0))
-        involved = sorted({node for wanted in nodes.values() for node in wanted})
+        involved = sorted({node for chosen in nodes for node in chosen})
         compares += [
             RevisionIs(keys.member(node), self._view.memberships[node].revision)
             for node in involved
@@ -145,36 +147,6 @@ class _Drawn:
         if len(compares) > TRANSACTION_COMPARES_MAX:
             raise Refused(f"{len(involved)} nodes for one topic: too many for one transaction")
         return Transaction(tuple(compares), tuple(puts))
-
-    def _nodes(
-        self, names: Collection[PartitionName], replicas: int
-    ) -> dict[PartitionName, tuple[int, ...]]:
-        """The chosen nodes, in order of preference. Raises Refused if there is no node."""
-        nodes = [node for node in self._placement_nodes if node.number in self._view.memberships]
-        there = [
-            PlacementPartition(name, len(held.document.wanted), held.document.wanted)
-            for name, held in self._view.partitions.items()
-            if name not in names and held.document.wanted
-        ]
-        new = [PlacementPartition(name, replicas, ()) for name in names]
-        planned = plan(nodes, [*there, *new])
-        found = {name: planned.get(name, ()) for name in names}
-        if not all(found.values()):
-            raise Refused("no node takes a new partition")
-        return self._spread(found)
-
-    def _spread(
-        self, found: dict[PartitionName, tuple[int, ...]]
-    ) -> dict[PartitionName, tuple[int, ...]]:
-        """The node with the fewest leaders comes first: a new partition has no load yet."""
-        records = [held.document for held in self._view.partitions.values()]
-        led = Counter(record.wanted[0] for record in records if record.wanted)
-        spread = {}
-        for name, nodes in found.items():
-            first = min(nodes, key=lambda node: (led[node], nodes.index(node)))
-            led[first] += 1
-            spread[name] = (first, *(node for node in nodes if node != first))
-        return spread
 
     def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> PartitionRecord:
         members = tuple(
@@ -196,7 +168,7 @@ def deletion(view: View, name: str) -> Transaction:
     if held is None or held.document.deleted:
         raise Refused(f"there is no topic {name}")
     tombstone = held.document._replace(deleted=True, confirmed=())
-    epochs = [one.document.epoch for key, one in view.partitions.items() if key.topic == name]
+    epochs = [one.document.epoch for _, one in view.partitions.of(name)]
     floor = EpochFloor(max([_floor(view, name).epoch, *epochs]))
     topic_key, floor_key = keys.topic(name), keys.epochs(name)
     return Transaction(
@@ -221,7 +193,7 @@ def clearance(view: View, name: str) -> Transaction | None:
     compares += [RevisionIs(operation.key, revision) for operation, revision in gone]
     operations = [operation for operation, _ in gone]
     floor = _floor(view, name).epoch
-    epochs = [one.document.epoch for key, one in view.partitions.items() if key.topic == name]
+    epochs = [one.document.epoch for _, one in view.partitions.of(name)]
     if max(epochs, default=0) > floor:
         compares.append(RevisionIs(keys.epochs(name), revision_of(view.epochs.get(name))))
         raised = EPOCH_FLOOR.encode(EpochFloor(max(epochs)))
@@ -233,12 +205,10 @@ def _left(view: View, name: str) -> list[tuple[Operation, int]]:
     """Partitions are removed; channels become tombstones, since their numbers are never used again.
     Returns them with their revisions."""
     found: list[tuple[Operation, int]] = [
-        (Delete(keys.partition(*key)), held.revision)
-        for key, held in sorted(view.partitions.items())
-        if key.topic == name
+        (Delete(keys.partition(*key)), held.revision) for key, held in view.partitions.of(name)
     ]
-    for key, channel in sorted(view.channels.items()):
-        if key.topic == name and not channel.document.deleted:
+    for key, channel in view.channels.of(name):
+        if not channel.document.deleted:
             tombstone = CHANNEL.encode(channel.document._replace(deleted=True))
             found.append((Put(keys.channel(*key), tombstone), channel.revision))
     return found

@@ -11,7 +11,7 @@ called from within a turn of the kernel.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
@@ -314,10 +314,7 @@ class ClusterNode:
         ledger.note_revision(view.revision_seen, view.restorations)
 
     def _note_corrupt(self) -> None:
-        if self.reconciler.is_unchecked:
-            self._corrupt_due_ns = self._corrupt_round = 0
-            self.reconciler.is_unchecked = False
-        if self._now_ns < self._corrupt_due_ns:
+        if self._now_ns < self._corrupt_due_ns and not self.reconciler.unchecked:
             return
         self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
         is_slow = self.participant.proposals.members.take_slow_here()
@@ -327,11 +324,12 @@ class ClusterNode:
             self._full_until_ns = self._now_ns + FULL_DISK_NS
         is_full = self._now_ns < self._full_until_ns
         if is_full or self._corrupt or self._corrupt_round % CORRUPT_ROUNDS == 0:
-            names: Iterable[PartitionName] = tuple(self.reconciler.targets)
+            names = set(self.reconciler.targets)
         else:
-            awake = (self.reconciler.names.get(one.target) for one in self.replica_host.awake)
-            names = [name for name in awake if name in self.reconciler.targets]
+            awake = {self.reconciler.names.get(one.target) for one in self.replica_host.awake}
+            names = self.reconciler.targets.keys() & (awake | self.reconciler.unchecked)
         self._corrupt_round += 1
+        self.reconciler.unchecked.clear()
         self._corrupt = set(self.reconciler.unreadable)
         self._failed = set(self.reconciler.unreadable)
         for name in names:

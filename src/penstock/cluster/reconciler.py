@@ -23,7 +23,7 @@ one out (`replication.record`).
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -75,7 +75,7 @@ class Reconciler:
         self.targets: dict[PartitionName, Target] = {}
         self.due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self.unreadable: set[PartitionName] = set()  # set aside, and commits count on them
-        self.is_unchecked = True  # a replica was not looked at for what is corrupt
+        self.unchecked: set[PartitionName] = set()  # to be looked at for what is corrupt
         self.troubles: dict[str, str] = {}  # what could not be done, by topic
         self._now_ns = 0
         self._look_until_ns = self._rest_until_ns = 0
@@ -94,14 +94,14 @@ class Reconciler:
         if self.view.is_pending or not self.due or begun_ns < self._rest_until_ns:
             return
         due, self.due = self.due, {}
-        shown = self._shown(due)
         self._look_until_ns = begun_ns + LOOK_NS_MAX
         for name in due:
             if self._is_late():
                 self.due[name] = None
                 continue
             try:
-                self._look_at(name, *shown[name])
+                view = self.view
+                self._look_at(name, dict(view.partitions.of(name)), dict(view.channels.of(name)))
             except (StorageError, Refused, DocumentBroken) as error:
                 self.due[name] = None
                 if self.troubles.get(name) != str(error):
@@ -116,19 +116,6 @@ class Reconciler:
     def _is_late(self) -> bool:
         return self.broker.context.clock.mono_ns() >= self._look_until_ns
 
-    def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
-        """The view's documents of these topics, in one pass: after a list all of them are due at
-        once."""
-        view = self.view
-        found: dict[str, tuple[Records, Channels]] = {name: ({}, {}) for name in due}
-        for name, record in view.partitions.items():
-            if name.topic in found:
-                found[name.topic][0][name] = record
-        for channel, held in view.channels.items():
-            if channel.topic in found:
-                found[channel.topic][1][channel] = held
-        return found
-
     def _look_at(self, name: str, records: Records, channels: Channels) -> None:
         held = self.view.topics.get(name)
         if held is None:
@@ -141,7 +128,7 @@ class Reconciler:
             return
         current = {
             one: record
-            for one, record in sorted(records.items())
+            for one, record in records.items()
             if record.document.identity == topic.identity
         }
         self._discard_unreadable(name, current)
@@ -190,8 +177,7 @@ class Reconciler:
         for name in () if is_whole else discarded:
             moved_to = self.replica_host.discard(topic, name.number)
             _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", moved_to)
-        if known != listed:
-            self.is_unchecked = True  # the leaders should know
+        self.unchecked |= known ^ listed  # the leaders should know
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """Replicas of a deleted topic, or of an earlier topic of the name. A node that was down
@@ -241,7 +227,7 @@ class Reconciler:
         self._had.add(target)
         if self.targets.get(name) != target:
             self.targets[name], self.names[target] = target, name
-            self.is_unchecked = True  # it may have been corrupt since the start, and rest by now
+            self.unchecked.add(name)  # it may have been corrupt since the start, and rest by now
 
     def _is_given_up(
         self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
@@ -260,7 +246,7 @@ class Reconciler:
         self._renewed_ns[name] = self._now_ns
         reason = replicated.own.file.reason
         moved_to = self.replica_host.release(target, stays=True)
-        self.is_unchecked = True
+        self.unchecked.add(name)
         _log.warning(
             "%s/%d is copied again: %s; its old data was moved to %s", *name, reason, moved_to
         )
@@ -283,7 +269,7 @@ class Reconciler:
         clustered = cluster_topic(name, topic, partitions)
         channels = [
             cluster_channel(one.channel, held)
-            for one, held in sorted(known.items())
+            for one, held in known.items()
             if not held.document.deleted and held.document.identity == topic.identity
         ]
         try:
@@ -291,7 +277,7 @@ class Reconciler:
         except NotFound:
             return False
         held = partial(self._start_held, name, topic.identity)
-        self.replica_host.adopt_channels(clustered.identity, channels, held)
+        self.replica_host.adopt_channels(clustered, channels, held)
         return True
 
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:

@@ -110,14 +110,14 @@ class TopicChanges:
     def _count(self, name: str) -> int:
         """The number of partitions of the present topic."""
         live = self._live(name)
-        records = (held.document for _, held in self._view.partitions_of(name))
+        records = (held.document for _, held in self._view.partitions.of(name))
         return sum(1 for one in records if live is not None and one.identity == live.identity)
 
     def _is_led(self, name: str) -> bool:
         live = self._live(name)
         if live is None or not self._is_here(name):
             return False
-        records = [held.document for _, held in self._view.partitions_of(name)]
+        records = [held.document for _, held in self._view.partitions.of(name)]
         is_current = all(one.identity == live.identity for one in records)
         is_whole = len(records) >= live.hash_partitions  # those it was made with
         return is_whole and is_current and all(one.leader is not None for one in records)

@@ -27,7 +27,7 @@ Keys that live by a lease, and those of moves, go when they go.
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.cluster import keys
@@ -55,6 +55,7 @@ from penstock.errors import DocumentBroken, Refused
 from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
+_Name = TypeVar("_Name", bound=PartitionName | ChannelName)
 _NO_REPLICA = 3  # a rank of a node, behind leaders and followers
 
 
@@ -62,6 +63,30 @@ class Versioned(NamedTuple, Generic[_T]):
     document: _T
     revision: int
     created: int
+
+
+class ByTopic(dict[_Name, Versioned[_T]]):
+    """Documents by name, and those of one topic without a look at all others."""
+
+    def __init__(self, rows: Mapping[_Name, Versioned[_T]]) -> None:
+        super().__init__()
+        self._of: dict[str, dict[_Name, Versioned[_T]]] = {}
+        for name, held in rows.items():
+            self[name] = held
+
+    def __setitem__(self, name: _Name, held: Versioned[_T]) -> None:
+        super().__setitem__(name, held)
+        self._of.setdefault(name.topic, {})[name] = held
+
+    def __delitem__(self, name: _Name) -> None:
+        super().__delitem__(name)
+        del self._of[name.topic][name]
+        if not self._of[name.topic]:
+            del self._of[name.topic]
+
+    def of(self, topic: str) -> list[tuple[_Name, Versioned[_T]]]:
+        """In the order of their names."""
+        return sorted(self._of.get(topic, {}).items())
 
 
 class Remembered(NamedTuple):
@@ -135,10 +160,10 @@ class View:
         self.memberships: dict[int, Versioned[Membership]] = {}
         self.lookups: dict[str, Versioned[Lookup]] = {}
         self.topics: dict[str, Versioned[Topic]] = {}
-        self.channels: dict[ChannelName, Versioned[Channel]] = {}
+        self.channels: ByTopic[ChannelName, Channel] = ByTopic({})
         self.numbers: dict[str, Versioned[ChannelNumbers]] = {}
         self.epochs: dict[str, Versioned[EpochFloor]] = {}
-        self.partitions: dict[PartitionName, Versioned[PartitionRecord]] = dict(records or {})
+        self.partitions: ByTopic[PartitionName, PartitionRecord] = ByTopic(records or {})
         self.settings: dict[str, Versioned[ClusterSetting]] = {}
         self.others: dict[str, KeyValue] = {}  # of moves: as they stand
         self._tables: dict[str, dict[Any, Versioned[Any]]] = {
@@ -166,20 +191,11 @@ class View:
     def is_pending(self) -> bool:
         return bool(self._pending)
 
-    def partitions_of(
-        self, topic: str
-    ) -> Iterator[tuple[PartitionName, Versioned[PartitionRecord]]]:
-        """The known partitions: their numbers are consecutive."""
-        name = PartitionName(topic, 0)
-        while (held := self.partitions.get(name)) is not None:
-            yield name, held
-            name = PartitionName(topic, name.number + 1)
-
     def nodes_for(self, topic: str, any_node: bool = False) -> list[NodeDocument]:
         """Live nodes with HTTP and a replica of the topic: its leaders first, and nodes without a
         replica last, if those will do."""
         ranks: dict[int, int] = {}
-        for _, held in self.partitions_of(topic):
+        for _, held in self.partitions.of(topic):
             leader = held.document.leader
             for member in held.document.members:
                 rank = 1 if leader is not None and leader.node == member.node else 2

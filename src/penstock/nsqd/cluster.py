@@ -21,7 +21,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -398,7 +398,7 @@ class ClusterMember:
     def view(self) -> View:
         return self.cluster.participant.view
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Iterator[bytes]:
         health = self._broker.context.health.text
         return self.state.document(self.ledger.node.generation, self.trouble(), health)
 

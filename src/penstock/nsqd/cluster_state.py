@@ -30,6 +30,7 @@ from penstock.limits import NODE_ID_MAX, SECOND
 from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
+from penstock.nsqd.stats import encode
 from penstock.replication.leader import Outcome
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class ClusterState:
     def records(self, only: str = "") -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
         """The records of live topics, or of one, with the wanted number of replicas."""
         view = self._cluster.participant.view
-        for name, held in view.partitions_of(only) if only else view.partitions.items():
+        for name, held in view.partitions.of(only) if only else view.partitions.items():
             topic = view.topics.get(name.topic)
             if topic is None or topic.document.deleted:
                 continue
@@ -127,19 +128,25 @@ class ClusterState:
 
     # --- documents ---
 
-    def document(self, generation: int, trouble: str, health: str) -> Row:
+    def document(self, generation: int, trouble: str, health: str) -> Iterator[bytes]:
+        """In pieces, since publishes go on beside it."""
         self._due_ns = 0
         self.look(time.monotonic_ns())
         view = self._cluster.participant.view
-        return {
+        head = {
             "cluster": self._own_name(),
             "node": self._cluster.own,
             "generation": generation,
             "trouble": trouble,
             "health": health,
             "nodes": [self._node(number) for number in sorted(view.memberships)],
-            "partitions": [self._partition(*one) for one in sorted(self.records())],
         }
+        yield encode(head)[:-1] + b',"partitions":['
+        comma = b""
+        for one in sorted(self.records()):
+            yield comma + encode(self._partition(*one))
+            comma = b","
+        yield b"]}"
 
     def elsewhere(self, is_wanted: Callable[[str], bool]) -> Row:
         """Partitions that this node does not serve, with the HTTP address of the leader, empty

@@ -99,27 +99,29 @@ def cluster_topics(
 ) -> dict[str, ClusterTopicEntry | None]:
     """For each of these; None: there is no such topic. Leftovers of an earlier identity do not
     count."""
-    live: dict[str, Topic] = {}
+    found: dict[str, ClusterTopicEntry | None] = {}
     for topic in topics:
         held = view.topics.get(topic)
-        if held is not None and not held.document.deleted:
-            live[topic] = held.document
-    counts, channels = dict.fromkeys(live, 0), {topic: set[str]() for topic in live}
-    led: dict[str, dict[RegisteredProducer, frozenset[int]]] = {topic: {} for topic in live}
-    for (topic, number), record in view.partitions.items():
-        if topic in live and record.document.identity == live[topic].identity:
-            counts[topic] += 1
+        is_live = held is not None and not held.document.deleted
+        found[topic] = _entry(view, topic, held.document, nodes) if held and is_live else None
+    return found
+
+
+def _entry(view: View, name: str, topic: Topic, nodes: Mapping[int, Known]) -> ClusterTopicEntry:
+    led: dict[RegisteredProducer, frozenset[int]] = {}
+    count = 0
+    for (_, number), record in view.partitions.of(name):
+        if record.document.identity == topic.identity:
+            count += 1
             producer = _leader(record.document, nodes)
             if producer is not None:
-                led[topic][producer] = led[topic].get(producer, frozenset()) | {number}
-    for (topic, channel), (one, _, _) in view.channels.items():
-        if topic in live and not one.deleted and one.identity == live[topic].identity:
-            channels[topic].add(channel)
-    found: dict[str, ClusterTopicEntry | None] = dict.fromkeys(topics)
-    for topic, document in live.items():
-        meta = _meta(document, counts[topic])
-        found[topic] = ClusterTopicEntry(led[topic], frozenset(channels[topic]), meta)
-    return found
+                led[producer] = led.get(producer, frozenset()) | {number}
+    channels = frozenset(
+        channel
+        for (_, channel), (one, _, _) in view.channels.of(name)
+        if not one.deleted and one.identity == topic.identity
+    )
+    return ClusterTopicEntry(led, channels, _meta(topic, count))
 
 
 def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> RegisteredProducer | None:

@@ -199,7 +199,7 @@ class Cluster:
             if "orders" in node.broker.topics:
                 started = node.started
                 node.replica_host.adopt_channels(
-                    IDENTITY, self.channels, lambda part, n, to=started: to.append((part, n))
+                    ORDERS, self.channels, lambda part, n, to=started: to.append((part, n))
                 )  # fmt: skip
 
     def write(self, at: Target, record: PartitionRecord) -> None:

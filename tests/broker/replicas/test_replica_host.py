@@ -42,7 +42,7 @@ def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
     with pytest.raises(Refused, match="another topic orders is here"):
         replica_host.host(replace(ORDERS, identity="another"), 0, 8)
     with pytest.raises(NotFound):
-        replica_host.adopt_channels("another", [])
+        replica_host.adopt_channels(replace(ORDERS, identity="another"), [])
 
 
 def test_a_released_replica_is_moved_aside_and_recreated_empty(cluster: Cluster) -> None:

@@ -156,12 +156,12 @@ class ReplicaHost:
     def wall_ns(self) -> int:
         return self._context.clock.wall_ns()
 
-    def topic(self, identity: str) -> Topic:
+    def topic(self, clustered: TopicFile) -> Topic:
         """Raises NotFound."""
-        for topic in self._topics.values():
-            if topic.identity == identity:
-                return topic
-        raise NotFound("topic", identity)
+        topic = self._topics.get(clustered.name)
+        if topic is None or topic.identity != clustered.identity:
+            raise NotFound("topic", clustered.name)
+        return topic
 
     def host(
         self, clustered: TopicFile, partition: int, replica: int, state: State = "copying"
@@ -305,7 +305,7 @@ class ReplicaHost:
 
     def adopt_topic(self, clustered: TopicFile) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
-        topic = self.topic(clustered.identity)
+        topic = self.topic(clustered)
         adopt(topic, clustered)
         for replica in topic.replicas.values():
             if replica.replicated is not None:
@@ -313,14 +313,17 @@ class ReplicaHost:
         renew_outboxes(self._context, topic, self.forwarding)
 
     def adopt_channels(
-        self, identity: str, channels: Sequence[ClusterChannel], started: Started | None = None
+        self,
+        clustered: TopicFile,
+        channels: Sequence[ClusterChannel],
+        started: Started | None = None,
     ) -> None:
         """Take over all durable channels of a topic: new ones begin, others are removed. `started`
         is called when the in-sync set of a partition that this node leads has the start of a
         channel, now or later; once in each leadership. Raises NotFound and StorageError."""
-        topic = self.topic(identity)
+        topic = self.topic(clustered)
         if started is not None:
-            self._started[identity] = started
+            self._started[clustered.identity] = started
         adopt_channels(topic, channels)
         for replica in topic.replicas.values():
             if replica.replicated is not None:

@@ -62,7 +62,7 @@ def cluster(call: Call) -> None:
     member = call.deps.member
     if member is None:
         raise because(404, "NO_CLUSTER", "this node has no --cluster")
-    call.answer(json_response(member.document()))
+    call.in_slices(member.document(), JSON)
 
 
 def stats(call: Call) -> None:
