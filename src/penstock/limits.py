@@ -508,6 +508,7 @@ PEER_CONNECT_NS = 2 * SECOND  # until a lane is open: a network or a process tha
 PEER_KNOCK_NS = 500 * MS  # between two attempts to reach a node
 PEER_SILENCE_NS = 5 * SECOND  # --cluster-silence: of a link, then it ends
 PEER_STALL_NS = 1 * SECOND  # between two looks at the links: ten should have been in it
+PEER_SLICE_NS = 20 * MS  # of input of one lane, before everything else has a turn
 PEER_LIVE_BYTES_MAX = 64 * MIB  # that wait for a node: it is no use to wait longer
 PEER_BULK_BYTES_MAX = 4 * MIB  # that wait on the bulk lane before the next piece
 

@@ -47,6 +47,7 @@ class Node:
         self.story: list[tuple[Any, ...]] = []
         self.faults: list[Exception] = []
         self.silent = False
+        self.frame_s = 0.0
         self.links = PeerLinks(
             Own(number, incarnation, CLUSTER)._replace(**known), self, self.faults.append, *tls,
             silence_ns=SILENCE_NS,
@@ -70,6 +71,7 @@ class Node:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         assert target == TARGET
+        time.sleep(self.frame_s)
         if isinstance(frame, AppendFrame):  # its batches are valid until more is read
             frame = frame._replace(batches=bytes(frame.batches))
         self.story.append((node, frame))
@@ -168,6 +170,23 @@ async def test_large_frames_on_the_bulk_lane() -> None:
         assert two.events() == [(1, append), (1, append)]
         assert one.links.has_room(2)
         assert len(append.batches) > PEER_BULK_BYTES_MAX
+
+
+async def test_the_loop_has_turns_between_frames_that_take_long() -> None:
+    async with two_linked() as (world, one, two):
+        two.story.clear()
+        two.frame_s = 0.005
+        one.send(2, *range(1, 61))
+        one.send(2, 61)
+        counts = set[int]()
+        async with asyncio.timeout(ANSWER_S):
+            while len(two.events()) < 61:
+                await asyncio.sleep(0)
+                counts.add(len(two.events()))
+        assert len(counts - {0, 61}) >= 3
+        assert [frame.session for _, frame in two.events()] == list(range(1, 62))
+        one.send(2, 62)  # it reads on
+        await world.until(lambda: len(two.events()) == 62)
 
 
 async def send_and_reuse(world: World, one: Node, two: Node) -> None:

@@ -44,6 +44,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._greeting = memoryview(bytearray(_GREETING_BYTES))
         self._held = b""  # came before the link was whole
         self._reads = False
+        self._paused = False
         self._closed = False
 
     # --- the handshake ---
@@ -96,15 +97,23 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def go_on(self) -> None:
         """The link is whole: input is passed on, now and later."""
-        self._reads = True
+        self._reads, self._paused = True, False
         held, self._held = memoryview(self._held), b""
-        while held and not self._closed:
+        while held and not (self._closed or self._paused):
             space = self.space()
             part, held = held[: len(space)], held[len(space) :]
             space[: len(part)] = part
             self.on_filled(len(part))
-        if self._transport is not None and not self._closed:
+        if self._paused:
+            self._held = bytes(held)
+        elif self._transport is not None and not self._closed:
             self._transport.resume_reading()
+
+    def pause(self) -> None:
+        """No more input until `go_on`."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     # --- sending ---
 

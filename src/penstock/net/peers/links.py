@@ -35,7 +35,8 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -47,12 +48,13 @@ from penstock.limits import (
     PEER_KNOCK_NS,
     PEER_LIVE_BYTES_MAX,
     PEER_SILENCE_NS,
+    PEER_SLICE_NS,
     PEER_STALL_NS,
     SECOND,
 )
 from penstock.net.peers.connection import PeerConnection
 from penstock.net.peers.handshake import NONCE_BYTES, Dialling, Listening, Own, Reason
-from penstock.replication.frames import FrameBroken, Frames, Target
+from penstock.replication.frames import Frame, FrameBroken, Frames, Target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -332,14 +334,37 @@ class PeerLinks:
     def _received(
         self, link: PeerLink, connection: PeerConnection, frames: Frames, count: int
     ) -> None:
+        self._hand_out(link, connection, frames.filled(count))
+
+    def _hand_out(
+        self, link: PeerLink, connection: PeerConnection, found: Iterator[tuple[Target, Frame]]
+    ) -> bool:
+        """False: more is to come, after a turn of the loop. A node that comes back has news of
+        thousands of partitions, each of which may write files; meanwhile etcd's lease has to be
+        kept, and clients wait."""
         self._received_ns[link.node] = self._now_ns
+        until_ns = time.monotonic_ns() + PEER_SLICE_NS
         try:
-            for target, frame in frames.filled(count):
+            for target, frame in found:
                 self._events.received(link.node, target, frame)
                 if connection not in link.lanes.values():
-                    return  # the frame has ended the link
+                    return False  # the frame has ended the link
+                if time.monotonic_ns() >= until_ns:
+                    connection.pause()
+                    loop = asyncio.get_running_loop()
+                    loop.call_soon(self._go_on, link, connection, found)
+                    return False
         except FrameBroken as fault:
             self._end(link, str(fault))
+        except Exception as error:
+            self._on_fault(error)
+        return True
+
+    def _go_on(
+        self, link: PeerLink, connection: PeerConnection, found: Iterator[tuple[Target, Frame]]
+    ) -> None:
+        if connection in link.lanes.values() and self._hand_out(link, connection, found):
+            connection.go_on()
 
     def _ended(self, link: PeerLink, connection: PeerConnection, reason: str) -> None:
         if connection in link.lanes.values():
