@@ -177,6 +177,8 @@ CHANGES: dict[str, tuple[str, str, Seen]] = {
     "pause topic": ("/topic/pause", "", lambda channel: channel.topic.paused),
     "depth": ("/topic/config", "&max_depth=9", lambda one: one.topic.settings.max_depth == 9),
     "headers": ("/topic/meta/update", "&upgradeext=true", lambda channel: channel.topic.extended),
+    "replicas": ("/topic/config", "&replicas=2", lambda one: replicas(one) == 2),
+    "replicator": ("/topic/meta/update", "&replicator=1", lambda one: replicas(one) == 1),
 }
 UNDONE = {
     "pause": ("/channel/unpause", ""),
@@ -189,7 +191,14 @@ UNDONE = {
     "trace": ("/channel/config", "&trace_rate="),
     "pause topic": ("/topic/unpause", ""),
     "depth": ("/topic/config", "&max_depth="),
+    "replicas": ("/topic/config", "&replicas=3"),
 }
+
+
+def replicas(channel: Channel) -> int:
+    """The number that the topic wants; a controller makes it so."""
+    shape = channel.topic.metadata.shape("orders") if channel.topic.metadata is not None else None
+    return shape.replicas if shape is not None else 0
 
 
 def everywhere(cluster: JoinedCluster, seen: Seen) -> list[bool]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.broker.ports import ClusterMetadata, MetadataDone
     from penstock.broker.topics.topic import Topic
 
-PAUSED, EXTENDED = "paused", "extended"
+PAUSED, EXTENDED, REPLICAS = "paused", "extended", "replicas"
 SKIPPED, SKIPS_TESTS = "skipped", "skips_tests"
 SKIPPED_PARTITIONS = "skipped_partitions"  # a bit for each, as hexadecimal digits
 
@@ -58,7 +58,8 @@ def pause_topic(topic: Topic, paused: bool, done: MetadataDone) -> None:
 
 
 def configure_topic(topic: Topic, changes: Mapping[str, Any], done: MetadataDone) -> None:
-    """Changes by the names of `TopicSettings`; None restores the daemon's option."""
+    """Changes by the names of `TopicSettings`; None restores the daemon's option. In a cluster also
+    REPLICAS."""
     _change_topic(topic, changes, lambda: topic.configure(changes), done)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from penstock.broker.changes import PAUSED, skip_settings
+from penstock.broker.changes import PAUSED, REPLICAS, skip_settings
 from penstock.broker.channels.skips import Skipped, skipped_of
 from penstock.broker.ports import Led, MetadataDone
 from penstock.broker.topics.topic_file import TopicFile
@@ -130,9 +130,9 @@ class ClientChanges(TopicChanges):
 
 def _changed(changes: Mapping[str, Any], found: Any) -> Any:
     """Change a topic or a channel."""
-    paused = changes.get(PAUSED, found.paused)
-    rest = {name: value for name, value in changes.items() if name != PAUSED}
-    return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
+    fields = {name: changes[name] for name in (PAUSED, REPLICAS) if name in changes}
+    rest = {name: value for name, value in changes.items() if name not in fields}
+    return found._replace(**fields, settings=changed_settings(found.settings, rest))
 
 
 @dataclass(eq=False)

@@ -18,6 +18,7 @@ from asyncio.staggered import staggered_race
 from functools import cache, partial
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import httptools
 
@@ -122,7 +123,7 @@ class _Answer:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, connections: set[_Connection]) -> None:
+    def __init__(self, connections: WeakSet[_Connection]) -> None:
         self._connections = connections
         self._answer: _Answer | None = None
         self.idle_since_s = 0.0
@@ -172,7 +173,8 @@ class HttpClient:
         self._connect_s = connect_s
         self._bytes_max = bytes_max
         self._keeps_connections = keeps_connections
-        self._open: set[_Connection] = set()
+        # Weak: one whose time was up as it connected is closed by the loop without a word.
+        self._open: WeakSet[_Connection] = WeakSet()
         self._idle: dict[Origin, list[_Connection]] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -210,7 +212,7 @@ class HttpClient:
 
     def close(self) -> None:
         """Requests that are on their way fail."""
-        for connection in self._open:
+        for connection in list(self._open):
             connection.close()
         self._idle.clear()
         if self._sweeping is not None:

@@ -172,6 +172,9 @@ def update(call: Call, done: MetadataDone) -> None:
     topic = find_topic(call)
     extends = flag(call.parameters, "upgradeext", TRUTH)
     auto_create_off = flag(call.parameters, AUTO_CREATE_OFF, TRUTH)
+    changed = _wanted_replicas(topic, call.parameters, REPLICATOR)
+    if AUTO_CREATE_OFF in call.parameters:
+        changed[AUTO_CREATE_OFF] = auto_create_off
 
     def extend(error: PenstockError | None) -> None:
         if error is None and extends:
@@ -179,8 +182,8 @@ def update(call: Call, done: MetadataDone) -> None:
         else:
             done(error)
 
-    if AUTO_CREATE_OFF in call.parameters:
-        changes.configure_topic(topic, {AUTO_CREATE_OFF: auto_create_off}, extend)
+    if changed:
+        changes.configure_topic(topic, changed, extend)
     else:
         extend(None)
 
@@ -198,17 +201,23 @@ def _partition_num(parameters: Parameters) -> int:
     return found
 
 
-def _replicas(parameters: Parameters, has_copies: bool) -> int:
+def _wanted_replicas(topic: Topic, parameters: Parameters, name: str) -> dict[str, Any]:
+    """A change of their number, which the cluster's controller carries out."""
+    wanted = _replicas(parameters, topic.metadata is not None, name)
+    return {changes.REPLICAS: wanted} if wanted and topic.metadata is not None else {}
+
+
+def _replicas(parameters: Parameters, has_copies: bool, name: str = REPLICATOR) -> int:
     """0 where none are named. An ephemeral topic has no other node for a replica."""
-    text = parameters.get(REPLICATOR)
+    text = parameters.get(name)
     if text is None:
         return 0
     found = whole_number(text, limits.MEMBERS_MAX)
     if has_copies and not found:
-        raise invalid(REPLICATOR, text, f"a whole number, 1 to {limits.MEMBERS_MAX}")
+        raise invalid(name, text, f"a whole number, 1 to {limits.MEMBERS_MAX}")
     if not has_copies and found != 1:
         rule = "a node by itself, and an ephemeral topic, keep 1 copy; others need --cluster"
-        raise invalid(REPLICATOR, text, rule)
+        raise invalid(name, text, rule)
     return found or 0
 
 
@@ -245,7 +254,8 @@ _SETTINGS = {
 
 def configure(call: Call, done: MetadataDone) -> None:
     topic = find_topic(call)
-    wanted = read_settings(call.parameters, _SETTINGS, ("topic",), SHOWN)
+    wanted = read_settings(call.parameters, _SETTINGS, ("topic", changes.REPLICAS), SHOWN)
+    wanted |= _wanted_replicas(topic, call.parameters, changes.REPLICAS)
     changes.configure_topic(topic, wanted, done)
 
 
