@@ -92,7 +92,8 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ("'--topic-pattern=^a'", "--topic-pattern needs --lookupd-http-address"),
         ("--topic=t '--topic-pattern=('", "--topic-pattern"),
     ]),
-    "nsq_to_http": ("--topic=t --nsqd-tcp-address=a:1", [
+    "nsq_to_http": ("--topic=t --nsqd-tcp-address=127.0.0.1:1", [
+        ("--post=http://a", "nsq_to_http: 127.0.0.1:1: "),  # nobody is there
         ("", "give --post or --get"),
         ("--post=http://a --get=http://a/%s", "give --post or --get"),
         ("--get=http://a/", "must have exactly one %s"),

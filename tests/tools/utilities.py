@@ -106,8 +106,9 @@ class Utility:
     def __init__(self, name: str, *flags: str, cwd: Path, stdin: bool = False) -> None:
         self._err = (cwd / f"{name}.stderr").open("w+b")
         self._out = (cwd / f"{name}.stdout").open("w+b")
+        code = f"import sys; from penstock.tools.{name} import main; sys.exit(main())"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"penstock.tools.{name}", *flags],
+            [sys.executable, "-c", code, *flags],
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=self._out,
             stderr=self._err,

@@ -104,6 +104,3 @@ async def _sum(upstream: Upstream, values: Values) -> Mapping[str, int]:
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,6 @@ on and is gone when the tail ends.
 """
 
 import asyncio
-import contextlib
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -63,34 +62,17 @@ class Printer:
             self._stop.fail(error)
 
 
-Lines = Callable[[Message], bytes]
-
-
 async def print_messages(
-    work: Sequence[tuple[Consumer, Lines]], count_max: int, stop: Stop
+    consumers: Sequence[Consumer], line_of: Callable[[Message], bytes], count_max: int, stop: Stop
 ) -> None:
     """Each as a line, as they come, until the stop, or until so many are printed (0: no end)."""
     printer = Printer(count_max, stop)
-    async with contextlib.AsyncExitStack() as stack:
-        for consumer, _ in work:
-            await stack.enter_async_context(consumer)
-        printing = [asyncio.create_task(_print(*each, printer)) for each in work]
-        tasks = [asyncio.create_task(stop.wait()), *printing]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-    for error in ends:
-        if isinstance(error, Exception):
-            stop.fail(error)
 
-
-async def _print(consumer: Consumer, line_of: Lines, printer: Printer) -> None:
-    async for message in consumer:
-        if printer.write(line_of(message)):
-            message.fin()
-        else:
+    async def handle(message: Message) -> None:
+        if not printer.write(line_of(message)):
             message.req()
+
+    await utility.consume_until(stop, [(consumer, handle) for consumer in consumers])
 
 
 def _check(values: Values) -> None:
@@ -107,11 +89,8 @@ async def _main(values: Values, stop: Stop) -> None:
         head += f"{as_text(carried(message))} | " if values["print_headers"] else ""
         return head.encode("utf-8", "backslashreplace") + message.body
 
-    work = [(utility.consumer(topic, values), line_of) for topic in values["topic"]]
-    await print_messages(work, values["n"], stop)
+    consumers = [utility.consumer(topic, values) for topic in values["topic"]]
+    await print_messages(consumers, line_of, values["n"], stop)
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

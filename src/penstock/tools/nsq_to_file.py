@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -251,6 +250,3 @@ async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,6 @@ import asyncio
 import json
 import logging
 import random
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -162,6 +161,3 @@ async def _main(values: Values, stop: asyncio.Event) -> None:
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,9 +14,9 @@ import contextlib
 import json
 import logging
 import random
-import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.client import Message, Producer, Requeue
@@ -24,7 +24,7 @@ from penstock.client.publishing import To
 from penstock.command.flags import Flag, Kind
 from penstock.errors import ClientError, PenstockError, ServerRefused
 from penstock.tools import utility
-from penstock.tools.envelopes import KEY, carried
+from penstock.tools.envelopes import KEY, as_text, carried
 from penstock.tools.hostpool import MODES, HostPool, Status
 from penstock.tools.output import WrongUse
 from penstock.tools.utility import Stop, Values
@@ -66,43 +66,40 @@ def _check(values: Values) -> None:
     utility.check_producers(PROGRAM, values)
 
 
+@dataclass
 class Filter:
     """The filter of a body: the bytes to publish, or None to drop it."""
 
-    def __init__(self, field: str, value: str, kept: Sequence[str]) -> None:
-        self._field = field
-        self._value = value
-        self._kept = kept
+    field: str
+    value: str
+    kept: Sequence[str]  # fields; none: all
 
     def __call__(self, body: bytes) -> bytes | None:
-        if not self._field and not self._kept:
+        if not self.field and not self.kept:
             return body
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             log.warning("a message of %d bytes is not JSON: dropped", len(body))
             return None
-        if not isinstance(document, dict):
+        if not isinstance(document, dict) or (self.field and not self._passes(document)):
             return None
-        if self._field and not self._passes(document):
-            return None
-        if not self._kept:
+        if not self.kept:
             return body
-        kept = {name: document[name] for name in self._kept if name in document}
-        return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
+        return as_text({name: document[name] for name in self.kept if name in document}).encode()
 
     def _passes(self, document: dict[str, Any]) -> bool:
-        if self._field not in document:
+        if self.field not in document:
             return False
-        if not self._value:
+        if not self.value:
             return True
-        found = document[self._field]
+        found = document[self.field]
         if isinstance(found, str):
-            return found == self._value
+            return found == self.value
         if isinstance(found, bool) or found is None:
-            return json.dumps(found) == self._value
+            return json.dumps(found) == self.value
         try:
-            return bool(found == float(self._value))
+            return bool(found == float(self.value))
         except ValueError:
             return False
 
@@ -118,45 +115,36 @@ class Unfit(PenstockError):
     """The destination will never accept these messages."""
 
 
+@dataclass
 class Carrier:
     """The way to one destination."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        address: str,
-        topic: str,
-        *,
-        drop_headers: bool,
-        keep_partition: bool,
-    ) -> None:
-        """`keep_partition`: a message keeps the number of its partition."""
-        self._producer = producer
-        self._address = address
-        self._topic = topic
-        self._drop_headers = drop_headers
-        self._keep_partition = keep_partition
-        self._taken: set[str] | None = None  # all
+    producer: Producer
+    address: str
+    topic: str
+    drop_headers: bool  # that it does not take
+    keep_partition: bool  # a message keeps the number of its partition
+    taken: set[str] | None = None  # headers; None: all
 
     async def publish(self, message: Message, body: bytes) -> None:
         """Raises ClientError, Unfit."""
         to: To = {}
-        if self._keep_partition:
+        if self.keep_partition:
             if message.partition is None:
                 raise Unfit(f"{message.address} does not tell the partition of its messages")
             to["partition"] = message.partition
         headers = carried(message)
         while True:
-            if self._taken is not None:
-                headers = {name: headers[name] for name in headers if name in self._taken}
+            if self.taken is not None:
+                headers = {name: headers[name] for name in headers if name in self.taken}
             if headers:
                 to["headers"] = headers
             try:
-                await self._producer.pub(self._topic, body, **to)
+                await self.producer.pub(self.topic, body, **to)
                 return
             except ServerRefused as refusal:
-                if self._keep_partition and refusal.code == "E_BAD_PARTITION":
-                    raise Unfit(f"{refusal}: topic {self._topic} needs as many there") from refusal
+                if self.keep_partition and refusal.code == "E_BAD_PARTITION":
+                    raise Unfit(f"{refusal}: topic {self.topic} needs as many there") from refusal
                 if not to.pop("headers", None) or refusal.code not in _LESS:
                     raise
                 self._expect_less(refusal)
@@ -164,51 +152,48 @@ class Carrier:
     def _expect_less(self, refusal: ServerRefused) -> None:
         """Several publishes may be refused for the same reason: only the first has news."""
         taken = _LESS[refusal.code]
-        if not self._drop_headers:
+        if not self.drop_headers:
             raise Unfit(
-                f"{self._address} does not take the headers of messages to {self._topic} "
+                f"{self.address} does not take the headers of messages to {self.topic} "
                 f"({refusal.code}): extend the topic there, or give --drop-headers"
             ) from refusal
-        if self._taken is None or taken < self._taken:
-            self._taken = taken
+        if self.taken is None or taken < self.taken:
+            self.taken = taken
             left = "but for key and trace id" if taken else "and keys"
-            log.warning("%s: headers %s are dropped from now on: %s", self._address, left, refusal)
+            log.warning("%s: headers %s are dropped from now on: %s", self.address, left, refusal)
 
 
 # --- forwarding ---
 
 
+@dataclass
 class Forwarder:
     """Ends when a destination can never accept the messages."""
 
-    def __init__(
-        self, carriers: dict[str, Carrier], pool: HostPool, filter: Filter, status: Status,
-        stop: Stop,
-    ) -> None:  # fmt: skip
-        self._carriers = carriers
-        self._pool = pool
-        self._filter = filter
-        self._status = status
-        self._stop = stop
+    carriers: dict[str, Carrier]
+    pool: HostPool
+    filter: Filter
+    status: Status
+    stop: Stop
 
     async def __call__(self, message: Message) -> None:
-        body = self._filter(message.body)
+        body = self.filter(message.body)
         if not body:
             return
-        host = self._pool.take()
+        host = self.pool.take()
         began_ns = time.monotonic_ns()
         try:
-            await self._carriers[host.address].publish(message, body)
+            await self.carriers[host.address].publish(message, body)
         except Unfit as error:
-            self._stop.fail(error)
+            self.stop.fail(error)
             raise Requeue(0, backoff=False) from error
         except ClientError as error:
-            self._pool.failed(host)
+            self.pool.failed(host)
             log.error("%r goes back: %s", message, error)
             raise Requeue from error
         took_ns = time.monotonic_ns() - began_ns
-        self._pool.succeeded(host, took_ns)
-        self._status.note(host.address, took_ns)
+        self.pool.succeeded(host, took_ns)
+        self.status.note(host.address, took_ns)
 
 
 async def _main(values: Values, stop: Stop) -> None:
@@ -227,19 +212,14 @@ async def _main(values: Values, stop: Stop) -> None:
         }
         work = []
         for topic in values["topic"]:
+            to = values["destination_topic"] or topic
             carriers = {
-                address: Carrier(
-                    producer, address, values["destination_topic"] or topic,
-                    drop_headers=values["drop_headers"], keep_partition=values["keep_partition"],
-                )
-                for address, producer in producers.items()
-            }  # fmt: skip
+                at: Carrier(producer, at, to, values["drop_headers"], values["keep_partition"])
+                for at, producer in producers.items()
+            }
             forwarder = Forwarder(carriers, pool, chosen, status, stop)
             work.append((utility.consumer(topic, values), forwarder))
         await utility.consume_until(stop, work, values["max_in_flight"])
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -43,7 +43,7 @@ def tail(
         consumer = Consumer(
             topic, channel, nsqds, lookupds=lookupds, partition=partition, options=options
         )
-        await print_messages([(consumer, line_of)], count, stop)
+        await print_messages([consumer], line_of, count, stop)
 
     return run(lambda: until_signal(follow))
 

@@ -184,6 +184,3 @@ async def _publish_all(
 
 
 main = utility.entry(PROGRAM, FLAGS, _check, _main)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ from dataclasses import fields
 from typing import Any
 
 from penstock import __version__, limits
-from penstock.client import Consumer, ConsumerOptions, Message, ProducerOptions
+from penstock.client import Consumer, ConsumerOptions, Handler, ProducerOptions
 from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS, Flag, HelpWanted, Kind, UsageError, resolve, usage
 from penstock.command.program import version_line
@@ -231,19 +231,18 @@ async def fetching(values: Values, **more: Any) -> AsyncIterator[Fetcher]:
 
 
 async def consume_until(
-    stop: asyncio.Event,
-    work: Sequence[tuple[Consumer, Callable[[Message], Coroutine[Any, Any, None]]]],
-    concurrency: int,
+    stop: asyncio.Event, work: Sequence[tuple[Consumer, Handler]], concurrency: int = 1
 ) -> None:
     """Run each handler on its consumer until the stop; messages in hand are settled first."""
-    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+    async with contextlib.AsyncExitStack() as stack:
         for consumer, _ in work:
             await stack.enter_async_context(consumer)
-        for consumer, handler in work:
-            group.create_task(consumer.run(handler, concurrency=concurrency))
-        await stop.wait()
-        for consumer, _ in work:
-            consumer.stop()
+        async with asyncio.TaskGroup() as group:
+            for consumer, handler in work:
+                group.create_task(consumer.run(handler, concurrency=concurrency))
+            await stop.wait()
+            for consumer, _ in work:
+                consumer.stop()
 
 
 def need_names(kind: str, *names: str) -> None:
