@@ -144,7 +144,7 @@ app = group("")  # has the verbs that are no groups
 def command_of(name: str, module: str) -> Any:
     """A verb, or a group of verbs, as defined by its module."""
     found = import_module(module).app
-    return get_group(found).commands[name] if found is app else get_group(found)
+    return get_group(app).commands.get(name) or get_group(found)
 
 
 @verb(app, "completion bash", name="completion")

@@ -29,9 +29,8 @@ from penstock.tools.app import (
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Answers, Node, ask_each
 from penstock.tools.output import Output, Row, confirm
-from penstock.tools.peek import given_time
 from penstock.tools.reports import Pace
-from penstock.tools.topic import Settings, Target, act, add_change, configure
+from penstock.tools.topic import Settings, Target, act, add_change, configure, given_time
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, Snapshot
@@ -53,8 +52,7 @@ app = group("Channels of a topic.", "channel list orders", "channel pause orders
 @verb(app, "channel list orders", name="list")
 def list_channels(topic: Topic, at: Http) -> Output:
     """List the channels of a topic."""
-    now = reports.look(at.members(), topic)
-    reports.need_answer(now)
+    now = reports.need_answer(reports.look(at.members(), topic))
     found = reports.document(now)
     if topic not in found["topics"]:
         raise PenstockError(f"no such topic: {topic}")

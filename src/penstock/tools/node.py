@@ -1,30 +1,31 @@
-"""`penstock node`: version, uptime, rates, free disk, time of the last sync."""
+"""`penstock node`: version, uptime, rates, free disk, time of the last sync; and `penstock drain`,
+which takes a node out."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import completion, reports
-from penstock.tools.app import arg, group, verb
+from penstock.tools.app import Json, Yes, arg, group, switch, verb
+from penstock.tools.app import app as verbs
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import Column, Output, Row, columns_table, figures, size, texts
+from penstock.tools.output import FAILED, Output, Row, columns_table, confirm, figures, size, texts
 from penstock.tools.reports import Pace
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
 # An official nsqd does not tell of its disk; there those columns are empty.
-_NODE_COLUMNS: tuple[Column, ...] = (
+_NODE_COLUMNS = (
     *texts(node="NODE", version="VERSION", health="HEALTH"),
     *figures("up_seconds", "topic_count", "channel_count", "client_count", "depth", "in_rate",
              "out_rate"),
-    *texts(disk_left="DISK LEFT"),
-    ("LAST SYNC", "last_sync_seconds_ago", lambda seconds: f"{terminal.span(seconds)} ago"),
-    ("UNSYNCED", "unsynced_bytes", lambda count: size(count) if count else ""),
+    *texts(disk_left="DISK LEFT", last_sync="LAST SYNC", unsynced="UNSYNCED"),
 )  # fmt: skip
 _TOPIC_COLUMNS = (*texts(name="TOPIC"), *figures("depth", "channel_count", "in_rate",
                                                  "stored_bytes", "unsynced_bytes"))  # fmt: skip
@@ -86,7 +87,10 @@ def _node_lines(rows: Mapping[str, Row]) -> list[str]:
         health = "draining" if row.get("draining") else row.get("health")
         wrong = terminal.painted(row["error"], terminal.RED) if "error" in row else health
         left = f"{size(free)} ({100 * free // of} %)" if free and of else None
-        shown.append({**row, "node": address, "health": wrong, "disk_left": left})
+        synced_s, waits = row.get("last_sync_seconds_ago"), row.get("unsynced_bytes")
+        synced = None if synced_s is None else f"{terminal.span(synced_s)} ago"
+        shown.append({**row, "node": address, "health": wrong, "disk_left": left,
+                      "last_sync": synced, "unsynced": size(waits) if waits else ""})  # fmt: skip
     return columns_table(_NODE_COLUMNS, shown, left=3)
 
 
@@ -153,3 +157,70 @@ def _text(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+# --- `penstock drain`: refuse publishes, deliver the rest, and stop ---
+
+_LOOK_SECONDS = 0.5
+_DRAIN_COLUMNS = texts(name="CHANNEL", depth="DEPTH", in_flight_count="IN FLIGHT",
+                       deferred_count="DELAYED", client_count="CONN")  # fmt: skip
+
+
+@verb(verbs, "drain --status", "drain --nsqd-http-address 127.0.0.1:4151 --yes --watch")
+def drain(
+    at: Http,
+    status: Annotated[bool, switch("only show what is left")] = False,
+    cancel: Annotated[bool, switch("call it off")] = False,
+    no_delayed: Annotated[bool, switch("do not wait for delayed ones, which stay on disk")] = False,
+    topics: Annotated[bool, switch("wait for topics without a channel")] = False,
+    goes_on: Annotated[bool, switch("wait until it has stopped", "--watch")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Drain a node.
+
+    Publishes are refused, deliveries go on, and the daemon stops when nothing is left. It takes one
+    node, and asks first."""
+    members = at.nodes(changes=not status)
+    if len(members) != 1:
+        found = ", ".join(node.address for node in members)
+        raise NodeFailed(found, "name one node: a drain ends its daemon")
+    node = members[0]
+    if status or cancel:
+        report = node.get("/drain") if status else node.post("/drain/cancel")
+        return _output(node, report).print(as_json)
+    confirm(yes, f"drain {node.address}, which then stops", node.address)
+    report = node.post("/drain", {"delayed": not no_delayed, "topics": topics})
+    code = _output(node, report)._replace(one_line=goes_on).print(as_json)
+    return _watch(node, report["left"]).print(as_json) if goes_on else code
+
+
+def _watch(node: Node, total: int) -> Output:
+    """It answers until it has stopped."""
+    report: Row = {"left": total, "state": "draining"}
+    with terminal.Progress("drained", total) as progress:
+        while report["state"] not in ("off", "stopped"):
+            progress.show(max(0, total - report["left"]))
+            time.sleep(_LOOK_SECONDS)
+            try:
+                report = node.get("/drain")
+            except NodeFailed as error:
+                if error.status:
+                    raise
+                report = {"state": "stopped", "left": 0}
+    document = {"node": node.address, **report}
+    if report["state"] == "stopped":
+        return Output(document, [f"{node.address} has stopped"], one_line=True)
+    text = f"{node.address} goes on: the drain was called off, {report['left']} are left"
+    return Output(document, [text], FAILED, one_line=True)
+
+
+def _output(node: Node, report: Row) -> Output:
+    lines = [f"{report['state']}: {report['left']} left"]
+    rows = [{**row, "name": f"{row['topic_name']}/{row['channel_name']}"}
+            for row in report["channels"]]  # fmt: skip
+    lines += columns_table(_DRAIN_COLUMNS, rows) if rows else []
+    for row in report["topics"]:
+        if not row["channel_count"]:
+            lines.append(f"topic {row['topic_name']}: {row['depth']} that no channel wants")
+    return Output({"node": node.address, **report}, lines)

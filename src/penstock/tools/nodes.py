@@ -28,7 +28,7 @@ T = TypeVar("T")
 Parameters = Mapping[str, Any] | None  # of a request: those that are None are left out
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
-_NOT_FOUND = 404
+NOT_FOUND = 404
 _AT_ONCE_MAX = 16  # nodes that are asked at the same time
 
 
@@ -164,7 +164,7 @@ class Answers(NamedTuple):
     @property
     def code(self) -> int:
         """A node without the topic or channel is no failure when others have it."""
-        return FAILED if any(error.status != _NOT_FOUND for error in self.bad.values()) else DONE
+        return FAILED if any(error.status != NOT_FOUND for error in self.bad.values()) else DONE
 
     def output(self, lines: Callable[[str, Any], Iterable[str]]) -> Output:
         """`lines` of each answer."""

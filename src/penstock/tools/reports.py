@@ -20,15 +20,16 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from penstock import limits
 from penstock.command import terminal
 from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.app import Json, opt, switch
-from penstock.tools.connection import Options
+from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, app, opt, switch, verb
+from penstock.tools.connection import Http, Options
 from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 
@@ -87,11 +88,17 @@ def failures(now: Snapshot) -> Row:
     return {address: node.error for address, node in now.nodes.items() if node.error}
 
 
-def need_answer(now: Snapshot) -> None:
+def need_answer(now: Snapshot) -> Snapshot:
     """PenstockError when no node has answered."""
     failed = failures(now)
     if len(failed) == len(now.nodes):
         raise PenstockError("; ".join(f"{address}: {why}" for address, why in failed.items()))
+    return now
+
+
+def failure_lines(now: Snapshot) -> Iterator[str]:
+    for address, why in failures(now).items():
+        yield f"{address}  {terminal.painted(why, terminal.RED)}"
 
 
 Show = Callable[["Snapshot", "Snapshot | None"], Output]  # what is now, and what was before
@@ -135,9 +142,7 @@ class Pace(Options):
         def below(now: Snapshot, before: Snapshot | None) -> Output:
             need_answer(now)
             output = show(now, before)
-            errors = [f"{address}  {terminal.painted(why, terminal.RED)}"
-                      for address, why in failures(now).items()]  # fmt: skip
-            return output._replace(lines=[*errors, *output.lines])
+            return output._replace(lines=[*failure_lines(now), *output.lines])
 
         return self.watch(members, below, *wanted)
 
@@ -292,6 +297,90 @@ def _clients(snapshot: Snapshot) -> Iterator[Row]:
                     yield {"node": node.address, **{name: row.get(name, "") for name in names},
                            **{name: row.get(name, 0) for name in counts},
                            "connected_seconds": connected_s}  # fmt: skip
+
+
+# --- `penstock stats`: topics and channels, once or again and again ---
+
+_STATS_COLUMNS = (
+    *texts(name="TOPIC / CHANNEL"),
+    *figures("depth", "in_flight_count", "deferred_count", "message_count"),
+    *texts(rate="RATE/s"),
+    *figures("requeue_count", "timeout_count", "client_count"),
+)
+_OF_TOPICS = ("depth", "message_count", "rate")
+_SORTS = {"rate": "rate", "depth": "depth", "in-flight": "in_flight_count",
+          "delayed": "deferred_count", "messages": "message_count", "requeued": "requeue_count",
+          "timed-out": "timeout_count", "connections": "client_count"}  # fmt: skip
+Sort = Literal["name", "rate", "depth", "in-flight", "delayed", "messages", "requeued", "timed-out",
+               "connections"]  # fmt: skip
+
+
+@verb(app, "stats orders", "stats --watch --sort rate --limit 20")
+def stats(
+    at: Http,
+    pace: Pace,
+    topic: OnlyTopic = "",
+    channel: OnlyChannel = "",
+    sort: Annotated[Sort, opt("", "most first")] = "name",
+    limit: Limit = 0,
+) -> int:
+    """Show depth, counts and rates, summed over the nodes; one node speaks for its cluster."""
+
+    def show(now: Snapshot, before: Snapshot | None) -> Output:
+        if not pace.goes_on:
+            need_answer(now)
+            if topic and topic not in now.topics:
+                raise PenstockError(f"no such topic: {topic}")
+        found = document(now, rated=before is not None)
+        rows = _stats_rows(found["topics"], sort, bool(topic), before is not None)[: limit or None]
+        table = columns_table(_STATS_COLUMNS, rows) if rows else ["no topics"]
+        return Output(found, [*_node_lines(now), "", *table])
+
+    return pace.watch(at.members(), show, topic, channel, at_once=True)
+
+
+def _node_lines(now: Snapshot) -> Iterator[str]:
+    for address, node in now.nodes.items():
+        if node.error:
+            continue
+        is_well = node.health.startswith("OK")  # there may be a warning behind it
+        shown = terminal.painted(node.health, terminal.GREEN if is_well else terminal.RED)
+        up = span(time.time() - node.start_s)
+        yield f"{address}  v{node.document.get('version', '')}  up {up}  {shown}"
+    yield from failure_lines(now)
+
+
+def _stats_rows(topics: Row, sort: str, with_parts: bool, rated: bool) -> list[Row]:
+    """By name, channels below their topics; or the largest first."""
+    found: list[tuple[str, str, Row]] = []
+    for topic, row in topics.items():
+        channels = row["channels"].items()
+        found += [(topic, "", row), *((topic, name, below) for name, below in channels)]
+    nested = sort == "name"
+    if not nested:
+        found.sort(key=lambda one: one[2][_SORTS[sort]], reverse=True)
+    rows = []
+    for topic, channel, row in found:
+        rows.append(_stats_row(topic, channel, row, nested, rated))
+        if nested and with_parts:
+            parts = sorted(row.get("partitions", ()), key=itemgetter("partition", "node"))
+            rows += _part_rows(parts, "    " if channel else "  ")
+    return rows
+
+
+def _stats_row(topic: str, channel: str, row: Row, nested: bool, rated: bool) -> Row:
+    name = f"  {channel}" if channel and nested else "/".join(filter(None, (topic, channel)))
+    shown = row if channel else {field: row[field] for field in _OF_TOPICS}
+    rate = short(row["rate"]) if rated else "-"
+    return {**shown, "rate": rate, "name": name + (" (paused)" if row["paused"] else "")}
+
+
+def _part_rows(parts: Sequence[Row], indent: str) -> Iterator[Row]:
+    """Lines below that of their topic or channel. Rates are of the whole alone."""
+    is_of_several = len({part["node"] for part in parts}) > 1
+    for part in parts:
+        name = f"{indent}partition {part['partition']}"
+        yield {**part, "name": f"{name} on {part['node']}" if is_of_several else name}
 
 
 # --- one topic ---
