@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.nsqadmin.words import listed
 from penstock.nsqdapi.calls import bracketed
 from penstock.tools import check
 from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, opt, verb
@@ -127,7 +128,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
         elif number in stuck:
-            names = _some([*map(title, stuck[number])], NAMES_SHOWN)
+            names = listed(map(title, stuck[number]), NAMES_SHOWN)
             text = f"node {number} is drained, and keeps {names}: no other node can take a replica"
             yield Finding(WARNING, text, 0, "Add a node")
     for number, answer in found.answers.items():
@@ -137,8 +138,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
                 do += ", and rebuild what it has lost: penstock cluster restore"
             yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, do)
         elif (health := answer.get("health", "OK")) != "OK":  # older nodes do not say
-            do = "Look at the log of that node"
-            yield Finding(WARNING, f"node {number}: {health}", 0, do)
+            yield Finding(WARNING, f"node {number}: {health}", 0, "Look at the log of that node")
         apart = [row["node"] for row in answer["nodes"]
                  if row["alive"] and not row["linked"] and row["node"] != number]  # fmt: skip
         if apart:
@@ -157,7 +157,7 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
         if level == OK:
             continue
         since = max(row["since_seconds"] for row in rows)
-        yield Finding(level, f"{_some([*map(title, rows)], NAMES_SHOWN)}: {fault}", since, do)
+        yield Finding(level, f"{listed(map(title, rows), NAMES_SHOWN)}: {fault}", since, do)
 
 
 def _fault(row: Row, down: set[int], stuck: Collection[int]) -> tuple[int, str, str]:
@@ -222,6 +222,11 @@ def _node_row(row: Row) -> Row:
     return {"node": row["node"], "address": _address(row), "state": state}
 
 
+def _version_rows(found: Cluster) -> list[Row]:
+    keys = "tcp_port", "replication_address", "zone", "version", "generation"
+    return [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
+
+
 def _links(found: Cluster, number: int) -> list[int] | None:
     """None: it does not answer."""
     if number not in found.answers:
@@ -276,27 +281,18 @@ def _examples(word: str) -> tuple[str, str]:
     return line, f"{line} --nsqd-http-address node2:4151 --json"
 
 
-@verb(app, *_examples("status"))
-def status(at: Http) -> Output:
-    """Show what is wrong, and one line for each node."""
-    found = gather(at)
-    return _show(found, status_rows(found), left=2)
+def _add_table(
+    word: str, about: str, rows_of: Callable[[Cluster], list[Row]], left: int = 1
+) -> None:
+    @verb(app, *_examples(word), name=word, about=about)
+    def show(at: Http) -> Output:
+        found = gather(at)
+        return _show(found, rows_of(found), left)
 
 
-@verb(app, *_examples("nodes"), name="nodes")
-def list_nodes(at: Http) -> Output:
-    """List the nodes with their addresses and versions."""
-    found = gather(at)
-    keys = "tcp_port", "replication_address", "zone", "version", "generation"
-    rows = [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
-    return _show(found, rows, left=2)
-
-
-@verb(app, *_examples("topics"))
-def topics(at: Http) -> Output:
-    """List the topics: offline partitions, lag."""
-    found = gather(at)
-    return _show(found, _topic_rows(found))
+_add_table("status", "Show what is wrong, and one line for each node.", status_rows, left=2)
+_add_table("nodes", "List the nodes with their addresses and versions.", _version_rows, left=2)
+_add_table("topics", "List the topics: offline partitions, lag.", _topic_rows)
 
 
 @verb(app, *_examples("partitions"))
@@ -357,11 +353,8 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     # do not believe them: they serve on as they were, and nothing about who leads changes any more.
     # Each node says what it remembers; one of them compares that with etcd, and puts the newest
     # there.
-    members = at.nodes(changes=True)
-    node, answer = _first(members, ask_cluster)
-    named = {one.address for one in members}
-    others = at.others({node.address: answer}).values()
-    members += [one for one in others if one.address not in named]
+    members = at.members(changes=True)
+    name = _first(members, ask_cluster)[1]["cluster"]["name"]
     keys = "node", "records", "topics", "channels"
     answers = ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
     memories = {one["node"]: one for one in answers.good.values()}
@@ -371,7 +364,6 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     plan: Row = asked.post("/cluster/restore", query, body)
     if not as_json:
         print("\n".join(_plan_lines(plan, sorted(memories), answers.bad.values())), flush=True)
-    name = answer["cluster"]["name"]
     confirm(yes, f"restore the metadata of cluster {name}", name)
     plan = asked.post("/cluster/restore", {**query, "apply": True}, body)
     done = "done: the nodes follow within seconds (penstock cluster status)"
@@ -387,14 +379,9 @@ def _plan_lines(
     for what in ("topics", "channels"):
         names = [one if isinstance(one, str) else "/".join(one) for one in plan[what]]
         if names:
-            yield f"{len(names)} {what} are put back: {_some(names, RESTORED_SHOWN)}"
+            yield f"{len(names)} {what} are put back: {listed(names, RESTORED_SHOWN)}"
     if plan["put"]:
         names = [f"{topic}/{number}" for topic, number in plan["put"]]
-        yield f"{len(names)} partitions are put back: {_some(names, RESTORED_SHOWN)}"
+        yield f"{len(names)} partitions are put back: {listed(names, RESTORED_SHOWN)}"
     for one in plan["left"]:
         yield f"{one['topic']}/{one['partition']} is left as it is: {one['reason']}"
-
-
-def _some(names: Sequence[str], shown: int) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
