@@ -8,7 +8,7 @@ that somebody believes to be set.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 
@@ -19,17 +19,11 @@ NEAR = 0.8  # so alike are two names of which one is the other misspelt
 
 _DAEMONS = ("nsqd", "nsqlookupd", "nsqadmin")
 COMMAND_LINE = frozenset(
-    PREFIX + name
-    for name in (
-        "COMPLETION_SECONDS",
-        "CONTEXT",
-        "KERNEL",
-        "LAKE",
-        "LOOKUPD_HTTP_ADDRESS",
-        "NSQD_HTTP_ADDRESS",
-        "NSQD_TCP_ADDRESS",
+    PREFIX + name for name in (
+        "COMPLETION_SECONDS", "CONTEXT", "KERNEL", "LAKE", "LOOKUPD_HTTP_ADDRESS",
+        "NSQD_HTTP_ADDRESS", "NSQD_TCP_ADDRESS",
     )
-)
+)  # fmt: skip
 _BUILD_AND_TESTS = frozenset(
     PREFIX + name for name in ("BUILD", "FUZZ_SECONDS", "MODEL_EXAMPLES", "SAMPLE_CONFIG")
 )
@@ -44,10 +38,8 @@ _LINK = re.compile(r"(tcp|udp|sctp)://")  # what Kubernetes puts into PENSTOCK_P
 
 def check_names(own: Collection[str], environment: Mapping[str, str]) -> None:
     """For a daemon, which reads the names in `own`: raises ConfigError for an unknown variable."""
-    prefixes = tuple(prefix_of(table) for table in PIPELINES)
-    for name in _strange(own, environment):
-        if not name.startswith(prefixes) or nearest(name, own):
-            raise ConfigError("environment", name, unknown("variable", name, own))
+    pipelines = tuple(prefix_of(table) for table in PIPELINES)
+    _refuse(own, environment, lambda name: not name.startswith(pipelines) or nearest(name, own))
 
 
 def check_table_names(
@@ -55,28 +47,28 @@ def check_table_names(
 ) -> None:
     """The same for a pipeline, whose names begin with that of its table. People name tables
     themselves, so a variable that begins otherwise, or as one of `others`, may be right."""
-    prefixes = tuple(prefix_of(other) for other in {*PIPELINES, *others} - {table})
-    for name in _strange(own, environment):
-        if name.startswith(prefix_of(table)) and not name.startswith(prefixes):
-            raise ConfigError("environment", name, unknown("variable", name, own))
+    mine, theirs = prefix_of(table), tuple(map(prefix_of, {*PIPELINES, *others} - {table}))
+    _refuse(own, environment, lambda name: name.startswith(mine) and not name.startswith(theirs))
 
 
 def check_near_misses(own: Collection[str], environment: Mapping[str, str]) -> None:
     """For the command line, where people may name variables as they like (for secrets, say)."""
-    for name in _strange(own, environment):
-        if nearest(name, own):
+    _refuse(own, environment, lambda name: nearest(name, own))
+
+
+def _refuse(
+    own: Collection[str], environment: Mapping[str, str], is_wrong: Callable[[str], object]
+) -> None:
+    """Raises ConfigError for a name that no program has, if it is wrong."""
+    for name, value in sorted(environment.items()):
+        if (
+            name.startswith(PREFIX)
+            and not (name in own or name.startswith(PREFIX + "TEST_"))
+            and not _is_of_kubernetes(name, value)
+            and name not in COMMAND_LINE | _BUILD_AND_TESTS | of_daemons()
+            and is_wrong(name)
+        ):
             raise ConfigError("environment", name, unknown("variable", name, own))
-
-
-def _strange(own: Collection[str], environment: Mapping[str, str]) -> list[str]:
-    return [
-        name
-        for name, value in sorted(environment.items())
-        if name.startswith(PREFIX)
-        and not (name in own or name.startswith(PREFIX + "TEST_"))
-        and not _is_of_kubernetes(name, value)
-        and name not in COMMAND_LINE | _BUILD_AND_TESTS | of_daemons()
-    ]
 
 
 @cache
@@ -105,6 +97,5 @@ def unknown(what: str, name: str, names: Iterable[str]) -> str:
 
 
 def _is_of_kubernetes(name: str, value: str) -> bool:
-    if _KUBERNETES.fullmatch(name):
-        return True
-    return name.endswith("_PORT") and _LINK.match(value) is not None
+    is_link = name.endswith("_PORT") and _LINK.match(value) is not None
+    return is_link or _KUBERNETES.fullmatch(name) is not None
