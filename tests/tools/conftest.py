@@ -26,8 +26,16 @@ def here(daemon: Daemon) -> str:
 
 
 @pytest.fixture
-def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(here, capsys, monkeypatch)
+def penstock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command as a function: its exit code, and what it wrote."""
+    return runner(capsys, monkeypatch)
+
+
+@pytest.fixture
+def run(here: str, penstock: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same on the nsqd `here`."""
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
+    return penstock
 
 
 @pytest.fixture(scope="module")

@@ -1,114 +1,99 @@
 """Users of nsqadmin from the command line."""
 
-import io
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.store import Store, is_password
 from penstock.tools.admin import found_data_path
-from penstock.tools.main import main
+
+from .utilities import Run, as_json
 
 
-def put(monkeypatch: pytest.MonkeyPatch, path: Path, password: str, *words: str) -> int:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
-    return main(["admin", "put-user", f"--data-path={path}", "--json", "--password-stdin", *words])
+@pytest.fixture
+def admin(penstock: Run, tmp_path: Path) -> Run:
+    """`penstock admin VERB ...` on files of its own."""
+
+    def call(verb: str, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        return penstock("admin", verb, f"--data-path={tmp_path}", *words, stdin=stdin)
+
+    return call
 
 
-def test_a_user_is_made_changed_and_removed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert put(monkeypatch, tmp_path, "long enough", "ann", "--role=destroy") == 0
-    capsys.readouterr()
-    assert put(monkeypatch, tmp_path, "another one", "ann", "--role=operate") == 0
-    assert json.loads(capsys.readouterr().out) == [{"name": "ann", "role": "operate"}]
-    store = Store(tmp_path)
-    assert store.users()[0].role is Role.OPERATE
-    assert is_password("another one", store.password_hash("ann"))
-    assert not is_password("long enough", store.password_hash("ann"))
-    store.close()
-    assert main(["admin", "remove-user", f"--data-path={tmp_path}", "ann", "--yes"]) == 0
-    assert "no users" in capsys.readouterr().out
-    store = Store(tmp_path)
-    written = [(one.action, one.target, one.detail, one.how, one.result) for one in store.audit()]
-    store.close()
+PUT = ("put-user", "--json", "--password-stdin")
+
+
+def test_a_user_is_made_changed_and_removed(admin: Run, tmp_path: Path) -> None:
+    assert admin(*PUT, "ann", "--role=destroy", stdin=b"long enough\n")[0] == 0
+    changed = as_json(admin(*PUT, "ann", "--role=operate", stdin=b"another one\n"))
+    assert changed == [{"name": "ann", "role": "operate"}]
+    with closing(Store(tmp_path)) as store:
+        assert store.users()[0].role is Role.OPERATE
+        assert is_password("another one", store.password_hash("ann"))
+        assert not is_password("long enough", store.password_hash("ann"))
+    assert admin("remove-user", "ann", "--yes")[:2] == (0, "no users: nobody has to log in\n")
+    with closing(Store(tmp_path)) as store:
+        written = [(one.action, one.target, one.detail, one.how, one.result)
+                   for one in store.audit()]  # fmt: skip
     assert written[::-1] == [
         ("put_user", "ann", "destroy", "command line", "ok"),
         ("put_user", "ann", "operate", "command line", "ok"),
         ("remove_user", "ann", "", "command line", "ok"),
     ]
-    assert main(["admin", "remove-user", f"--data-path={tmp_path}", "ann", "--yes"]) == 1
+    assert admin("remove-user", "ann", "--yes")[0] == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("password", "name", "rule"),
     [("short", "ann", "fewer than 8"), ("long enough", "two words", "without spaces")],
 )
-def test_invalid_users(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    password: str, name: str, rule: str,
-) -> None:  # fmt: skip
-    assert put(monkeypatch, tmp_path, password, name) == 1
-    output = capsys.readouterr().err
-    assert rule in output
-    assert password not in output
+def test_invalid_users(admin: Run, password: str, name: str, rule: str) -> None:
+    code, _, err = admin(*PUT, name, stdin=f"{password}\n".encode())
+    assert (code, rule in err, password in err) == (1, True, False)
 
 
-def test_a_token_is_made_shown_once_and_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = f"--data-path={tmp_path}"
-    assert main(["admin", "put-token", where, "--json", "ci", "--role=operate"]) == 0
-    made = json.loads(capsys.readouterr().out)
+def test_a_token_is_made_shown_once_and_removed(admin: Run, tmp_path: Path) -> None:
+    made = as_json(admin("put-token", "--json", "ci", "--role=operate"))
     assert (made["name"], made["role"]) == ("ci", "operate")
-    store = Store(tmp_path)
-    found = store.token(made["token"])
-    assert found is not None
-    assert (found.name, found.role) == ("ci", Role.OPERATE)
-    assert main(["admin", "put-token", where, "ci"]) == 1
-    assert "there is one of this name: remove it first" in capsys.readouterr().err
-    assert main(["admin", "tokens", where]) == 0
-    output = capsys.readouterr().out
-    assert output.split() == ["ci", "operate", "never", "used"]
-    store.use_token(found)
-    assert main(["admin", "tokens", where]) == 0
-    output = capsys.readouterr().out
-    assert "last used 20" in output
-    assert made["token"] not in output
-    assert main(["admin", "tokens", where, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    used = store.tokens()[0].used_s
-    assert 0 <= used - datetime.fromisoformat(row["last_used"]).timestamp() < 1
-    assert main(["admin", "remove-token", where, "ci", "--yes"]) == 0
-    assert store.token(made["token"]) is None
-    assert main(["admin", "remove-token", where, "ci", "--yes"]) == 1
-    results = [one.result.partition(":")[0] for one in store.audit()]
+    with closing(Store(tmp_path)) as store:
+        found = store.token(made["token"])
+        assert found is not None
+        assert (found.name, found.role) == ("ci", Role.OPERATE)
+        code, _, err = admin("put-token", "ci")
+        assert (code, "there is one of this name: remove it first" in err) == (1, True)
+        assert admin("tokens")[1].split() == ["ci", "operate", "never", "used"]
+        store.use_token(found)
+        out = admin("tokens")[1]
+        assert ("last used 20" in out, made["token"] in out) == (True, False)
+        (row,) = as_json(admin("tokens", "--json"))
+        used = store.tokens()[0].used_s
+        assert 0 <= used - datetime.fromisoformat(row["last_used"]).timestamp() < 1
+        assert admin("remove-token", "ci", "--yes")[0] == 0
+        assert store.token(made["token"]) is None
+        assert admin("remove-token", "ci", "--yes")[0] == 1
+        results = [one.result.partition(":")[0] for one in store.audit()]
     assert results == ["failed", "ok", "failed", "ok"]
-    store.close()
 
 
 def test_without_a_path_it_is_that_of_the_unit_where_one_has_no_nsqadmin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, unit = tmp_path / "state", tmp_path / "unit"
-    monkeypatch.setenv("XDG_STATE_HOME", str(own))
+    own, unit = tmp_path / "state" / "penstock" / "nsqadmin", tmp_path / "unit"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("penstock.tools.admin.UNIT_DATA_PATH", unit)
-    for made, found in ((None, own / "penstock" / "nsqadmin"), (unit, unit)):
-        if made is not None:
-            made.mkdir()
-        path = found_data_path(os.environ)
-        assert path == found
+    for made, found in ((tmp_path, own), (unit, unit), (own, own)):
+        made.mkdir(parents=True, exist_ok=True)
+        assert found_data_path(os.environ) == found
         assert f"data path is {found}" in capsys.readouterr().err
-    (own / "penstock" / "nsqadmin").mkdir(parents=True)
-    assert found_data_path(os.environ) == own / "penstock" / "nsqadmin"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

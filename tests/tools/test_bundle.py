@@ -13,7 +13,8 @@ import pytest
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually
-from penstock.tools.main import main
+
+from .utilities import Run, http
 
 USER, PASSWORD, PATH, QUERY = "auth-user", "s3cr3t-Passwort", "geheimer-Pfad", "t0ken-Wert"
 # What says more about the machine that runs the tests than about us.
@@ -53,31 +54,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def gather(path: Path, *arguments: str) -> dict[str, bytes]:
+def gather(penstock: Run, path: Path, *arguments: str) -> dict[str, bytes]:
     """The files of a new bundle."""
-    assert main(["bundle", "gather", "-o", str(path), *arguments]) == 0
+    code, out, _ = penstock("bundle", "gather", "-o", path, *arguments)
+    assert (code, "penstock bundle analyze" in out) == (0, True)
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def analyze(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
+def analyze(penstock: Run, path: Path) -> tuple[int, dict[str, str]]:
     """The exit code, and the level of each finding."""
-    capsys.readouterr()
-    code = main(["bundle", "analyze", str(path), "--json"])
-    output = json.loads(capsys.readouterr().out)
+    code, out, _ = penstock("bundle", "analyze", path, "--json")
+    output = json.loads(out)
     levels = {one["what"]: one["level"] for one in output["findings"]}
     assert output["status"] == ("OK", "WARNING", "CRITICAL")[code]
     return code, {what: level for what, level in levels.items()
                   if not any(word in what for word in OF_THE_MACHINE)}  # fmt: skip
 
 
-def test_a_healthy_installation(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_healthy_installation(cluster: Cluster, tmp_path: Path, penstock: Run) -> None:
     path = tmp_path / "b.zip"
-    files = gather(path, *cluster.asked, "--seconds=1")
-    assert "penstock bundle analyze" in capsys.readouterr().out
-    _, levels = analyze(path, capsys)
+    files = gather(penstock, path, *cluster.asked, "--seconds=1")
+    _, levels = analyze(penstock, path)
     assert {one for one in levels.values() if one != "NOTE"} == set(), levels
     manifest = json.loads(files["manifest.json"])
     assert len(manifest["daemons"]) == 4
@@ -94,9 +92,9 @@ def test_a_healthy_installation(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path, penstock: Run) -> None:
     path = tmp_path / "b.zip"
-    files = gather(path, *cluster.asked, "--seconds=0")
+    files = gather(penstock, path, *cluster.asked, "--seconds=0")
     files["the zip itself"] = path.read_bytes()
     key = cluster.certificates.key.read_bytes().splitlines()[1]
     secrets = [one.encode() for one in (USER, PASSWORD, PATH, QUERY)] + [key]
@@ -108,16 +106,13 @@ def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path) -> None:
     assert b"--auth-http-address=http://127.0.0.1:9/***" in files["nsqd/1/cmdline.txt"]
 
 
-def test_a_node_that_wants_tls(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_that_wants_tls(cluster: Cluster, tmp_path: Path, penstock: Run) -> None:
     path, authority = tmp_path / "b.zip", cluster.certificates.authority
     with Daemon(tmp_path / "nsqd", *cluster.certificates.flags, "--tls-required=true") as nsqd:
-        address = f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}"
-        trusted = f"--tls-root-ca-file={authority}"
-        files = gather(path, address, "--seconds=0", trusted)
+        asked = penstock, path, http(nsqd), "--seconds=0"
+        files = gather(*asked, f"--tls-root-ca-file={authority}")
         assert json.loads(files["nsqd/1/info.json"])["version"]
-        assert json.loads(gather(path, address, "--seconds=0")["manifest.json"])["failures"]
-    code, levels = analyze(path, capsys)
+        assert json.loads(gather(*asked)["manifest.json"])["failures"]
+    code, levels = analyze(penstock, path)
     assert code == 2
     assert any("does not answer" in what for what in levels)

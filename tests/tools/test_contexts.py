@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.tools import connection, contexts
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
 
-from .utilities import Run, as_json, runner
+from .utilities import Run, as_json
 
 FULL = Context(
     description='what "earns" the money \\ übrigens',
@@ -165,8 +165,8 @@ def spot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner("", capsys, monkeypatch)
+def run(penstock: Run) -> Run:
+    return penstock
 
 
 def test_making_changing_and_forgetting(run: Run) -> None:

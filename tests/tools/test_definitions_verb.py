@@ -10,7 +10,7 @@ import pytest
 
 from e2e.daemon import Daemon
 
-from .utilities import Run, as_json, runner
+from .utilities import Run, as_json
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,10 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(penstock: Run) -> Run:
     def call(*arguments: str, on: list[str], stdin: bytes = b"") -> tuple[int, str, str]:
-        return runner(",".join(on), capsys, monkeypatch)("definitions", *arguments, stdin=stdin)
+        nodes = [f"--nsqd-http-address={at}" for at in on]
+        return penstock("definitions", *arguments, *nodes, stdin=stdin)
 
     return call
 

@@ -13,7 +13,6 @@ from penstock.log.seal import seal
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
-from penstock.tools.main import main
 from penstock.trace.events import Event, Kind, encode
 
 from .utilities import Run, as_json
@@ -44,21 +43,16 @@ def segment(directory: Path) -> Path:
     return directory / "topics" / "orders" / "0" / f"{0:020d}.log"
 
 
-def test_dump_shows_messages(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["log", "dump", str(directory), "--topic", "orders", "--bodies"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 10
+def test_dump_shows_messages(directory: Path, penstock: Run) -> None:
+    code, out, _ = penstock("log", "dump", directory, "--topic", "orders", "--bodies")
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 10)
     assert lines[3].split() == [
-        "3",
-        "18a26f9ac7a69003",
-        "2026-09-21T14:13:20.000000Z",
-        "8",
-        "b'orders",
-        "3'",
-    ]
+        "3", "18a26f9ac7a69003", "2026-09-21T14:13:20.000000Z", "8", "b'orders", "3'",
+    ]  # fmt: skip
 
 
-def test_trace_events_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_events_are_shown_as_such(tmp_path: Path, penstock: Run) -> None:
     """A body that holds none is shown as it is."""
     event = Event(Kind.SENT, 9, "orders", "mail", 0, 7, 0xABC, 1, "c2")
     log = PartitionLog.create(OsDisk(), tmp_path / "topics" / "_trace" / "0")
@@ -66,76 +60,65 @@ def test_trace_events_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFi
     log.write([data], len(data), 0, 2, FIRST_ID, FIRST_ID + 1, NOW_NS)
     log.close()
     (tmp_path / "node.json").write_bytes(seal(b'{"version": 1}'))
-    assert main(["log", "dump", str(tmp_path), "--bodies", "--json"]) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    dump = "log", "dump", tmp_path, "--bodies"
+    first, second = map(json.loads, penstock(*dump, "--json")[1].splitlines())
     assert first["events"][0] == event._asdict() | {"kind": "sent", "message_id": f"{0xABC:016x}"}
     assert second["body"] == "no events"
-    assert main(["log", "dump", str(tmp_path), "--bodies"]) == 0
-    text = capsys.readouterr().out
+    text = penstock(*dump)[1]
     assert "kind=sent  time_ns=9  topic=orders  channel=mail" in text
     assert "b'no events'" in text
 
 
-def test_dump_from_an_offset_and_so_many(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verb = ["dump", str(segment(directory)), "--from-offset", "3", "--count", "4", "--json"]
-    assert main(["log", *verb, "--bodies"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_dump_from_an_offset_and_so_many(directory: Path, penstock: Run) -> None:
+    some = "--from-offset", "3", "--count", "4"
+    out = penstock("log", "dump", segment(directory), *some, "--json", "--bodies")[1]
+    rows = [json.loads(line) for line in out.splitlines()]
     assert [row["body"] for row in rows] == [f"orders {n}" for n in (3, 4, 5, 6)]
 
 
-def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_names_the_damage(directory: Path, penstock: Run) -> None:
     content = bytearray(segment(directory).read_bytes())
     content[content.index(b"orders 4")] ^= 1
     segment(directory).write_bytes(content)
-    assert main(["log", "verify", str(directory)]) == 1
-    out = capsys.readouterr().out
-    assert f"DAMAGED  {segment(directory)} at" in out
+    code, out, _ = penstock("log", "verify", directory)
+    assert (code, f"DAMAGED  {segment(directory)} at" in out) == (1, True)
     assert "(offsets 4 to 5)" in out
-    assert main(["log", "verify", str(directory), "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert not report["sound"]
+    code, out, _ = penstock("log", "verify", directory, "--json")
+    report = json.loads(out)
+    assert (code, report["sound"]) == (1, False)
     (finding,) = report["findings"]
     assert (finding["from_offset"], finding["to_offset"]) == (4, 6)
-    assert main(["log", "verify", str(directory), "--topic", "other"]) == 0
+    assert penstock("log", "verify", directory, "--topic", "other")[0] == 0
 
 
-def test_repair_lists_asks_and_gives_up(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_repair_lists_asks_and_gives_up(directory: Path, penstock: Run) -> None:
     path = segment(directory)
     data = bytearray(path.read_bytes())
     data[90] ^= 1
     path.write_bytes(data)
-    assert main(["log", "verify", str(directory)]) == 1
-    capsys.readouterr()
-    assert main(["log", "repair", str(directory)]) == 1  # nobody is here to ask
-    output = capsys.readouterr()
-    assert "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in output.out
-    assert output.err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
-    assert main(["log", "repair", str(directory), "--json", "--yes"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    assert penstock("log", "verify", directory)[0] == 1
+    code, out, err = penstock("log", "repair", directory)  # nobody is here to ask
+    assert (code, "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in out) == (1, True)
+    assert err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
+    document = as_json(penstock("log", "repair", directory, "--json", "--yes"))
     assert [(row["from_offset"], row["to_offset"]) for row in document["lost"]] == [(0, 2)]
     (copy,) = document["copies"]
     assert Path(copy).read_bytes() == bytes(data)
-    assert main(["log", "verify", str(directory)]) == 0
-    assert "given up" in capsys.readouterr().out
-    assert main(["log", "repair", str(directory), "--yes"]) == 0
-    assert "nothing to repair" in capsys.readouterr().out
+    code, out, _ = penstock("log", "verify", directory)
+    assert (code, "given up" in out) == (0, True)
+    code, out, _ = penstock("log", "repair", directory, "--yes")
+    assert (code, "nothing to repair" in out) == (0, True)
 
 
-def test_repair_wants_the_whole_directory_and_no_daemon(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["log", "repair", str(directory / "topics" / "orders"), "--yes"]) == 2
-    assert "give the data directory, and --topic for one topic" in capsys.readouterr().err
+def test_repair_wants_the_whole_directory_and_no_daemon(directory: Path, penstock: Run) -> None:
+    code, _, err = penstock("log", "repair", directory / "topics" / "orders", "--yes")
+    assert (code, "give the data directory, and --topic for one topic" in err) == (2, True)
     lock = OsDisk().lock(str(directory / "penstock.lock"))
     try:
-        assert main(["log", "repair", str(directory), "--yes"]) == 1
+        code, _, err = penstock("log", "repair", directory, "--yes")
     finally:
         lock.release()
-    assert "failed to lock data-path" in capsys.readouterr().err
+    assert (code, "failed to lock data-path" in err) == (1, True)
 
 
 # --- `penstock stage` against a real daemon ---

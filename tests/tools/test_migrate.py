@@ -1,13 +1,14 @@
-import json
 from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.log.disk import OsDisk
 from penstock.takeover.diskqueue import list_old_files
 from penstock.takeover.diskrecords import Tally, read_queue
-from penstock.tools.main import main
 from takeover.olddata import records, write_file, write_old_path
+
+from .utilities import Run, as_json
 
 QUEUES = {"t": records([9]), "t:a": records(range(5)), "t:b": records([3, 4])}
 
@@ -20,41 +21,34 @@ def old(tmp_path: Path) -> Path:
     return path
 
 
-def migrate(*arguments: object) -> int:
-    return main(["migrate", *map(str, arguments)])
-
-
 def names(path: Path) -> set[str]:
     return {one.name for one in path.iterdir()}
 
 
-def test_a_dry_run_writes_nothing(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(old: Path, penstock: Run) -> None:
     before = names(old)
-    assert migrate(old, "--dry-run") == 0
-    assert names(old) == before
-    out = capsys.readouterr().out
-    assert "t:a" in out
-    assert "bytes 0 to 16 hold no message" in out
-    assert "nothing was written" in out
+    code, out, _ = penstock("migrate", old, "--dry-run")
+    assert (code, names(old)) == (0, before)
+    for text in ("t:a", "bytes 0 to 16 hold no message", "nothing was written"):
+        assert text in out
 
 
-def test_into_another_directory(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_into_another_directory(old: Path, penstock: Run) -> None:
     before = names(old)
     new = old.parent / "new"
-    assert migrate(old, "--to", new, "--json") == 0
-    report = json.loads(capsys.readouterr().out)
+    report = as_json(penstock("migrate", old, "--to", new, "--json"))
     assert [(topic["name"], topic["stored"]) for topic in report["topics"]] == [("t", 6)]
     assert names(old) == before
     assert names(new) == {"topics", "takeover-report.json", "penstock.lock"}
 
 
-def test_in_place_and_back(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert migrate(old, "--in-place") == 0
-    assert "6 messages are stored" in capsys.readouterr().out
+def test_in_place_and_back(old: Path, penstock: Run) -> None:
+    code, out, _ = penstock("migrate", old, "--in-place")
+    assert (code, "6 messages are stored" in out) == (0, True)
     assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}
     back = old.parent / "back"
-    assert migrate(old, "--write-back", "--to", back) == 0
-    assert "9 messages are in" in capsys.readouterr().out
+    code, out, _ = penstock("migrate", old, "--write-back", "--to", back)
+    assert (code, "9 messages are in" in out) == (0, True)
     found = {
         queue.name: sorted(read_queue(OsDisk(), str(back), queue, Tally()))
         for queue in list_old_files(names(back)).queues
@@ -62,43 +56,35 @@ def test_in_place_and_back(old: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found == {"t": [], "t:a": records([*range(5), 9]), "t:b": records([3, 4, 9])}
 
 
-@pytest.mark.parametrize(
-    "arguments",
+@each(
+    ("words", "code", "output"),
     [
-        (),
-        ("--to", "x", "--in-place"),
-        ("--write-back",),
-        ("--write-back", "--to", "x", "--dry-run"),
-        ("--to", "x", "--write-back", "--max-bytes-per-file", "0"),
-        ("--fly",),
+        ((), 2, "penstock migrate"),
+        (("--to", "x", "--in-place"), 2, "penstock migrate"),
+        (("--write-back",), 2, "penstock migrate"),
+        (("--write-back", "--to", "x", "--dry-run"), 2, "penstock migrate"),
+        (("--to", "x", "--write-back", "--max-bytes-per-file", "0"), 2, "penstock migrate"),
+        (("--to", "{old}/inside"), 1, "must lie apart"),
+        (("--to", "{old}/../back", "--write-back"), 1, "no data path of Penstock"),
     ],
 )
-def test_a_wrong_command_line(
-    old: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+def test_wrong_use(
+    old: Path, penstock: Run, words: tuple[str, ...], code: int, output: str
 ) -> None:
     before = names(old)
-    assert migrate(old, *arguments) == 2
-    assert "penstock migrate" in capsys.readouterr().err
-    assert names(old) == before
-
-
-def test_paths_that_make_no_sense(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert migrate(old / "none", "--dry-run") == 1
-    assert migrate(old, "--to", old / "inside") == 1
-    assert "must lie apart" in capsys.readouterr().err
-    assert migrate(old, "--write-back", "--to", old.parent / "back") == 1
-    assert "no data path of Penstock" in capsys.readouterr().err
+    found, _, err = penstock("migrate", old, *(word.format(old=old) for word in words))
+    assert (found, output in err, names(old)) == (code, True, before)
 
 
 def test_an_interruption_is_no_success(
-    old: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    old: Path, monkeypatch: pytest.MonkeyPatch, penstock: Run
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("penstock.takeover.takeover.Takeover._commit", interrupt)
-        assert migrate(old, "--in-place") == 130
-    assert "run it again" in capsys.readouterr().err
-    assert migrate(old, "--in-place") == 0
+        code, _, err = penstock("migrate", old, "--in-place")
+        assert (code, "run it again" in err) == (130, True)
+    assert penstock("migrate", old, "--in-place")[0] == 0
     assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}

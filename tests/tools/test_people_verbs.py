@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ from e2e.lookupd import eventually
 from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.ids import read
-from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import Run, as_json, publish, tailed
+from .utilities import Run, as_json, http, publish, tailed
 
 
 def test_the_life_of_a_topic(run: Run) -> None:
@@ -222,27 +222,22 @@ def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFi
     assert second.endswith("x" * 500 + "... (600 bytes)")
 
 
-def test_a_drain(
-    daemon: Daemon, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
-        here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
+def test_a_drain(penstock: Run, tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", "--durability=os") as other:
+        drain = "drain", http(other)
         other.make("t", "c")
         publish(other, "t", [b"one", b"two"])
-        assert main(["drain", "--status", here]) == 0
-        assert capsys.readouterr().out.startswith("off: 2 left\n")
-        assert main(["drain", here]) == 1  # nobody is here to say yes
-        assert main(["drain", here, "--yes"]) == 0
-        assert capsys.readouterr().out.splitlines()[2].split() == ["t/c", "2", "0", "0", "0"]
-        assert main(["drain", here, "--cancel", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["state"] == "off"
+        assert penstock(*drain, "--status")[1].startswith("off: 2 left\n")
+        assert penstock(*drain)[0] == 1  # nobody is here to say yes
+        code, out, _ = penstock(*drain, "--yes")
+        assert (code, out.splitlines()[2].split()) == (0, ["t/c", "2", "0", "0", "0"])
+        assert as_json(penstock(*drain, "--cancel", "--json"))["state"] == "off"
         other.post("/channel/empty?topic=t&channel=c")
-        assert main(["drain", here, "--yes", "--watch"]) == 0
-        out = capsys.readouterr().out
-        assert out == f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"
+        stopped = f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"
+        assert penstock(*drain, "--yes", "--watch") == (0, stopped, "")
         assert other.wait() == 0
-    assert main(["drain", here, "--nsqd-http-address=127.0.0.1:1", "--yes"]) == 1
-    assert "name one node" in capsys.readouterr().err
+    code, _, err = penstock(*drain, "--nsqd-http-address=127.0.0.1:1", "--yes")
+    assert (code, "name one node" in err) == (1, True)
 
 
 # --- messages of a channel ---

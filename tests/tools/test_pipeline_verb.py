@@ -9,6 +9,8 @@ from penstock.tools import contexts
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
+from .utilities import Run
+
 AUDIT = ("audit", "--topic", "orders", "--trace", "/t")
 DEFAULT = "http://127.0.0.1:4151"
 
@@ -46,24 +48,18 @@ def test_a_context_says_where(urls: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert urls == [DEFAULT, "https://h:1", "http://u:1", "http://env:1", "https://h:1"]
 
 
-def test_a_wrong_context_has_the_exit_code_of_the_pipeline(
-    urls: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_context_has_the_exit_code_of_the_pipeline(urls: list[str], penstock: Run) -> None:
     for name, rule in (("two", "give --url: two:1, two:2"), ("gone", "there is no context 'gone'"),
-                         ("one", "cannot be used")):  # fmt: skip
-        assert main(["pipeline", "run", *AUDIT, f"--context={name}"]) == 3  # 1: it found something
-        err = capsys.readouterr().err
+                       ("one", "cannot be used")):  # fmt: skip
+        code, _, err = penstock("pipeline", "run", *AUDIT, f"--context={name}")
+        assert (code, rule in err) == (3, True)  # 1: it found something
         assert err.startswith("penstock pipeline audit: ")
-        assert rule in err
-    assert main(["pipeline", "run", *AUDIT, "--context"]) == 2
+    assert penstock("pipeline", "run", *AUDIT, "--context")[0] == 2
     assert urls == []
 
 
-def test_other_wrong_use_is_reported_by_the_pipeline(
-    urls: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["pipeline", "run", "audit", "--fly"]) == 2
-    assert "flag provided but not defined: -fly" in capsys.readouterr().err
-    assert main(["pipeline", "run", "audit", "--help"]) == 0
-    assert "usage" in capsys.readouterr().out.lower()
-    assert urls == []
+def test_other_wrong_use_is_reported_by_the_pipeline(urls: list[str], penstock: Run) -> None:
+    code, _, err = penstock("pipeline", "run", "audit", "--fly")
+    assert (code, "flag provided but not defined: -fly" in err) == (2, True)
+    code, out, _ = penstock("pipeline", "run", "audit", "--help")
+    assert (code, "usage" in out.lower(), urls) == (0, True, [])

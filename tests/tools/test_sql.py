@@ -8,15 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock import limits
 from penstock.ids import guid
 from penstock.kernel import Section
-from penstock.tools.main import main
 from penstock.tools.sql import Result, write_csv, write_json, write_plan, write_table
 from pipelines.test_delta_reader import append, rows
 from spark.fakebroker import FakeBroker
+
+from .utilities import Run, as_json
 
 RUN_S_MAX = 250
 
@@ -56,16 +55,13 @@ def test_a_plan_is_drawn_on_lines_of_its_own() -> None:
     assert out.getvalue() == "a\nb\\x1b\n"
 
 
-def asked(sql: str, url: str, lake: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
-    code = main(["sql", sql, "--json", "--url", url, "--lake", str(lake), *more])
-    out, err = capsys.readouterr()
+def asked(sql: str, url: str, lake: Path, penstock: Run, *more: str) -> Any:
+    code, out, err = penstock("sql", sql, "--json", "--url", url, "--lake", lake, *more)
     assert code == 0, err
     return [list(json.loads(line).values()) for line in out.splitlines()]
 
 
-def test_topics_and_tables_in_one_statement(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_topics_and_tables_in_one_statement(tmp_path: Path, penstock: Run) -> None:
     append(tmp_path / "archive", rows("orders", 0))
     sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"source": "shop"}'}}
     with FakeBroker() as broker:
@@ -73,7 +69,7 @@ def test_topics_and_tables_in_one_statement(
         topic.partition(0).publish([b"3"])
         topic.partition(3).publish([b"4", b"\xff\x00"], sections=sections)
         broker.topic("empty")
-        where_ = broker.url, tmp_path, capsys
+        where_ = broker.url, tmp_path, penstock
         joined = "SELECT count(*) FROM orders JOIN archive USING (body)"
         assert asked(joined, *where_) == [[2]]
         assert asked('SELECT count(*), max("offset") FROM empty', *where_) == [[0, None]]
@@ -85,23 +81,21 @@ def test_topics_and_tables_in_one_statement(
             ["archive", "table"], ["empty", "topic"], ["orders", "topic"],
         ]  # fmt: skip
         assert asked("SELECT count(*) FROM orders", *where_, "--newest", "2") == [[2]]
-        assert main(["sql", "SELECT * FROM ordres", "--url", broker.url]) == 1
-        assert "neither a topic nor a table (tables: none); is it orders?" in (
-            capsys.readouterr().err
-        )
-        assert main(["sql", "DROP TABLE orders", "--url", broker.url]) == 1
-        assert "one SELECT" in capsys.readouterr().err
+        code, _, err = penstock("sql", "SELECT * FROM ordres", "--url", broker.url)
+        rule = "neither a topic nor a table (tables: none); is it orders?"
+        assert (code, rule in err) == (1, True)
+        code, _, err = penstock("sql", "DROP TABLE orders", "--url", broker.url)
+        assert (code, "one SELECT" in err) == (1, True)
 
 
-def test_times_ids_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_ids_and_names(penstock: Run) -> None:
     id = guid.make(guid.tick_of(1_795_627_625 * limits.SECOND), 7, 5)
     statement = f"""
         SELECT guid_time('{id:016x}') t, guid_node('{id:016x}') n, guid_sequence('{id:016x}') s,
                guid_node('no id') s, 1.50 m, date '2026-11-01' d, 'nan'::DOUBLE f, true y,
                TIMESTAMPTZ '2026-11-01 05:30:00.000001Z' z
     """
-    assert main(["sql", statement, "--json", "--url", "127.0.0.1:1"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = as_json(penstock("sql", statement, "--json", "--url", "127.0.0.1:1"))
     assert found.pop("t").startswith("2026-11-25T17:27:0")
     assert found == {"n": 7, "s": 5, "s_2": None, "m": 1.5, "d": "2026-11-01", "f": "nan",
                      "y": True, "z": "2026-11-01T05:30:00.000001Z"}  # fmt: skip

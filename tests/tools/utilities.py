@@ -22,16 +22,11 @@ WAIT_S_MAX = 90.0
 Run = Callable[..., tuple[int, str, str]]
 
 
-def runner(
-    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    """`penstock` on the nsqd of that address, if any: its exit code, and what it wrote."""
-    if address:
-        monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
-
-    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def call(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(arguments)
+        capsys.readouterr()
+        code = main([str(one) for one in arguments])
         out, err = capsys.readouterr()
         return code, out, err
 
