@@ -21,8 +21,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
@@ -88,28 +89,22 @@ def sql(
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
     options = settings.options_of("storage-option", storage_option or [])
-    addresses, ca_file = addresses_of(at)
+    found = find({"nsqd_http_address": at.url, "context": at.context})
+    ca_file = at.ca_file or found.context.tls_root_ca_file
     source = Source(
-        addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
+        found.addresses(), tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
         storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
     )  # fmt: skip
-    form = Form(as_json, as_csv, limit, wide)
+    write = partial(_write, write_json if as_json else write_csv if as_csv else None, limit, wide)
     if statement is None and sys.stdin.isatty():
-        return _ask(source, form)
+        return _ask(source, write)
     statement = sys.stdin.read() if statement is None else statement
     if not statement.strip().strip(";"):
         raise WrongUse('there is no statement: penstock sql "select ..."')
-    _answer(source, statement, form)
+    _answer(source, statement, write)
     return DONE
-
-
-class Form(NamedTuple):
-    is_json: bool
-    is_csv: bool
-    limit: int | None
-    is_wide: bool
 
 
 def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
@@ -124,19 +119,13 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def addresses_of(at: Addresses) -> tuple[list[str], str]:
-    """(addresses of nsqds, authorities)."""
-    found = find({"nsqd_http_address": at.url, "context": at.context})
-    return found.addresses(), at.ca_file or found.context.tls_root_ca_file
-
-
-def _answer(source: Source, statement: str, form: Form) -> None:
+def _answer(source: Source, statement: str, write: Write) -> None:
     query = Query(source)
     with within():
         result = _asked(query, source, statement)
         for note in query.notes:
             print(f"{note}; --newest N shows more", file=sys.stderr)
-        _write(result, form)
+        write(result)
     sys.stdout.flush()
 
 
@@ -149,30 +138,32 @@ def _asked(query: Query, source: Source, statement: str) -> Result:
     return Result(["name", "kind", "location"], [False] * 3, iter(rows))
 
 
-def _write(result: Result, form: Form) -> None:
-    if form.is_json or form.is_csv:
-        write = write_json if form.is_json else write_csv
-        write(result.first(form.limit), sys.stdout)
+def _write(
+    write: Callable[[Result, TextIO], None] | None, limit: int | None, is_wide: bool, result: Result
+) -> None:
+    """`write` None: for people."""
+    if write is not None:
+        write(result.first(limit), sys.stdout)
         return
     if result.names == _PLAN:
         write_plan(result, sys.stdout)
         return
-    limit = form.limit or TABLE_ROWS
+    limit = limit or TABLE_ROWS
     rows = list(result.first(limit + 1).rows)
-    cut = CELL_CHARS_MAX if sys.stdout.isatty() and not form.is_wide else 0
+    cut = CELL_CHARS_MAX if sys.stdout.isatty() and not is_wide else 0
     write_table(result._replace(rows=iter(rows[:limit])), sys.stdout, cut)
     if len(rows) > limit:
         print(f"the first {limit:,} rows; --limit N shows more", file=sys.stderr)
 
 
-def _ask(source: Source, form: Form) -> int:
+def _ask(source: Source, write: Write) -> int:
     """Statements of a person, until the end of input. An error ends the statement alone."""
     with suppress(ImportError):
         import readline  # noqa: F401 (its import gives input() editing and a history)
     code = DONE
     for statement in _statements():
         try:
-            _answer(source, statement, form)
+            _answer(source, statement, write)
             code = DONE
         except (QueryRefused, PenstockError) as error:
             print(error, file=sys.stderr)
@@ -213,6 +204,9 @@ class Result(NamedTuple):
 
     def first(self, count: int | None) -> Result:
         return self._replace(rows=itertools.islice(self.rows, count or None))
+
+
+Write = Callable[[Result], None]
 
 
 def result_of(answer: Any) -> Result:

@@ -182,6 +182,15 @@ class Traffic:
         for account in self.accounts:
             account.longest_s = 0.0
 
+    def account(self, well_since_s: float | None) -> str:
+        accounts, now_s = self.accounts, time.monotonic()
+        return (
+            f"acknowledged {sum(one.acknowledged for one in accounts):,}   on their way "
+            f"{self.waiting()}   lost {self.lost(well_since_s)}"
+            f"   repeats {sum(one.repeats for one in accounts)}"
+            f"   longest pause {max(one.pause_s(now_s) for one in accounts):.2f} s"
+        )
+
     def waiting(self) -> int:
         return sum(len(account.waiting) for account in self.accounts)
 

@@ -17,7 +17,7 @@ import tty
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from penstock.command import terminal
 from penstock.command.extras import how_to_install
@@ -209,22 +209,7 @@ class Keys:
 # --- the picture ---
 
 
-class Figures(NamedTuple):
-    acknowledged: int
-    waiting: int
-    lost: int
-    repeats: int
-    pause_s: float  # the longest of a publisher, since the last key
-    elapsed_s: float
-
-    def line(self) -> str:
-        return (
-            f"acknowledged {self.acknowledged:,}   on their way {self.waiting}   lost {self.lost}"
-            f"   repeats {self.repeats}   longest pause {self.pause_s:.2f} s"
-        )
-
-
-def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> list[str]:
+def picture(states: dict[int, str], found: Cluster | None, account: str) -> list[str]:
     """Nodes, partitions, messages. A node's report about itself counts only while it runs."""
     known = {row["node"]: row for row in cluster.status_rows(found)} if found else {}
     rows = []
@@ -239,17 +224,17 @@ def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
              for row in parts]  # fmt: skip
     heads = ("PARTITION", "LEADER", "EPOCH", "IN SYNC", "STATE", "MESSAGES")
     lines += ["", *(terminal.table(heads, cells) if cells else ["nobody answers GET /cluster"])]
-    return [*lines, "", figures.line()]
+    return [*lines, "", account]
 
 
-def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> str:
+def summary(states: dict[int, str], found: Cluster | None, account: str, elapsed_s: float) -> str:
     nodes = " ".join(f"{number}:{state}" for number, state in states.items())
     parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
     leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
     apart = ", ".join(f"{row['partition']}:{plain(sorted(cluster.missing(row)))}"
                       for row in parts if cluster.missing(row))  # fmt: skip
     lacks = f"  not in sync {apart}" if apart else ""
-    return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {figures.line()}"
+    return f"[{elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {account}"
 
 
 class Display:
@@ -266,11 +251,12 @@ class Display:
         if terminal.is_watched(sys.stdout):
             web = f"  web UI http://{self._fleet.at(1, 71)}" if self._fleet.web else ""
             head = f"penstock up: {len(states)} nodes, data in {self._fleet.data}{web}"
-            shown = picture(states, found, self.figures())
+            shown = picture(states, found, self.account())
             self._put([head, "", *shown, "", HELP, self._done])
         elif time.monotonic() - self._shown_s >= _LINE_EVERY_S:
             self._shown_s = time.monotonic()
-            self._put([summary(states, found, self.figures())])
+            elapsed_s = self._shown_s - self._begun_s
+            self._put([summary(states, found, self.account(), elapsed_s)])
         return True
 
     def _note(self, found: Cluster | None) -> None:
@@ -281,13 +267,8 @@ class Display:
         )
         self._well_since_s = (self._well_since_s or time.monotonic()) if is_well else None
 
-    def figures(self) -> Figures:
-        accounts, now_s = self._traffic.accounts, time.monotonic()
-        return Figures(
-            sum(one.acknowledged for one in accounts), self._traffic.waiting(),
-            self._traffic.lost(self._well_since_s), sum(one.repeats for one in accounts),
-            max(one.pause_s(now_s) for one in accounts), now_s - self._begun_s,
-        )  # fmt: skip
+    def account(self) -> str:
+        return self._traffic.account(self._well_since_s)
 
     def act(self, key: str, number: int) -> None:
         self._done = self._fleet.act(key, number)
@@ -321,10 +302,11 @@ async def _live(
             await programs.show(ended, seconds, display.draw)
     running = [one.state for one in fleet.nodes.values()].count("running")
     await traffic.end(DELIVERY_S_MAX if running else 0.0)
-    figures = display.figures()
-    is_loss = bool(figures.waiting and running == len(fleet.nodes))
-    where = " on nodes that are down" if figures.waiting and not is_loss else ""
-    print(f"{figures.line()}\nacknowledged and not delivered: {figures.waiting}{where}", flush=True)
+    waiting = traffic.waiting()
+    is_loss = bool(waiting and running == len(fleet.nodes))
+    where = " on nodes that are down" if waiting and not is_loss else ""
+    text = f"acknowledged and not delivered: {waiting}{where}"
+    print(f"{display.account()}\n{text}", flush=True)
     return FAILED if is_loss else DONE
 
 
