@@ -10,7 +10,7 @@ import pytest
 
 from e2e.daemon import Daemon
 
-from .utilities import Run, as_json
+from .utilities import Run, as_json, err_of
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,7 @@ def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: 
     ]  # fmt: skip
     assert planned["done_on"] == []
     assert as_json(run("export", on=others))["topics"] == []
-    code, _, err = run("import", str(path), on=others)
-    assert (code, "give --yes" in err) == (1, True)
+    assert "give --yes" in err_of(run("import", str(path), on=others), 1)
     code, out, err = run("import", str(path), "--yes", on=others)
     assert (code, err) == (0, "")
     assert f"set topic orders max_depth=5 on {', '.join(others)}\n" in out

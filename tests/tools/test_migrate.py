@@ -8,7 +8,7 @@ from penstock.takeover.diskqueue import list_old_files
 from penstock.takeover.diskrecords import Tally, read_queue
 from takeover.olddata import records, write_file, write_old_path
 
-from .utilities import Run, as_json
+from .utilities import Run, as_json, err_of, out_of
 
 QUEUES = {"t": records([9]), "t:a": records(range(5)), "t:b": records([3, 4])}
 
@@ -43,12 +43,10 @@ def test_into_another_directory(old: Path, penstock: Run) -> None:
 
 
 def test_in_place_and_back(old: Path, penstock: Run) -> None:
-    code, out, _ = penstock("migrate", old, "--in-place")
-    assert (code, "6 messages are stored" in out) == (0, True)
+    assert "6 messages are stored" in out_of(penstock("migrate", old, "--in-place"), 0)
     assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}
     back = old.parent / "back"
-    code, out, _ = penstock("migrate", old, "--write-back", "--to", back)
-    assert (code, "9 messages are in" in out) == (0, True)
+    assert "9 messages are in" in out_of(penstock("migrate", old, "--write-back", "--to", back), 0)
     found = {
         queue.name: sorted(read_queue(OsDisk(), str(back), queue, Tally()))
         for queue in list_old_files(names(back)).queues
@@ -84,7 +82,6 @@ def test_an_interruption_is_no_success(
 
     with monkeypatch.context() as patch:
         patch.setattr("penstock.takeover.takeover.Takeover._commit", interrupt)
-        code, _, err = penstock("migrate", old, "--in-place")
-        assert (code, "run it again" in err) == (130, True)
+        assert "run it again" in err_of(penstock("migrate", old, "--in-place"), 130)
     assert penstock("migrate", old, "--in-place")[0] == 0
     assert names(old) == {"topics", "takeover-report.json", "penstock.lock", "nsqd-old"}

@@ -95,6 +95,17 @@ def as_json(result: tuple[int, str, str]) -> Any:
     return json.loads(out)
 
 
+def out_of(result: tuple[int, str, str], code: int = 0) -> str:
+    """Of a verb that has ended with this code."""
+    assert result[0] == code, result
+    return result[1]
+
+
+def err_of(result: tuple[int, str, str], code: int) -> str:
+    assert result[0] == code, result
+    return result[2]
+
+
 class Utility:
     """`with Utility("nsq_tail", "--topic=t", ...) as tail:`; killed at the end if it still runs."""
 
