@@ -50,9 +50,8 @@ def put_user(
     """Make a user, or set another password and role."""
     check_user_name(name)
     password = hash_password(_password(from_stdin))
-    with _opened(data_path) as store:
-        with _written_down(store, "put_user", name, role):
-            store.put_user(name, password, ROLE_NAMES[role])
+    with _changed(data_path, "put_user", name, role) as store:
+        store.put_user(name, password, ROLE_NAMES[role])
         return _users(store)
 
 
@@ -60,9 +59,8 @@ def put_user(
 def remove_user(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a user; their sessions end now."""
     confirm(yes, f"remove the user {name}", name)
-    with _opened(data_path) as store:
-        with _written_down(store, "remove_user", name):
-            store.remove_user(name)
+    with _changed(data_path, "remove_user", name) as store:
+        store.remove_user(name)
         return _users(store)
 
 
@@ -76,7 +74,7 @@ def tokens(data_path: DataPath = "") -> Output:
 @verb(app, "admin put-token ci --role operate")
 def put_token(name: Name, role: RoleName = "view", data_path: DataPath = "") -> Output:
     """Make a token for a program; it is shown once."""
-    with _opened(data_path) as store, _written_down(store, "put_token", name, role):
+    with _changed(data_path, "put_token", name, role) as store:
         token = store.put_token(name, ROLE_NAMES[role])
     advice = "It is not shown again. Send it as: Authorization: Bearer <token>"
     return Output({"name": name, "role": role, "token": token}, [token], errors=[advice])
@@ -86,9 +84,8 @@ def put_token(name: Name, role: RoleName = "view", data_path: DataPath = "") -> 
 def remove_token(name: Name, yes: Yes = False, data_path: DataPath = "") -> Output:
     """Remove a token; it no longer gives access."""
     confirm(yes, f"remove the token {name}", name)
-    with _opened(data_path) as store:
-        with _written_down(store, "remove_token", name):
-            store.remove_token(name)
+    with _changed(data_path, "remove_token", name) as store:
+        store.remove_token(name)
         return _tokens(store)
 
 
@@ -124,15 +121,16 @@ def become_owner(path: Path) -> None:
 
 
 @contextmanager
-def _written_down(store: Store, action: str, name: str, role: str = "") -> Iterator[None]:
-    """Written to the audit log before it is done."""
-    entries = store.begin(system_user(), "command line", "", [(action, name)], role)
-    try:
-        yield
-    except PenstockError as error:
-        store.end(entries, f"failed: {error}")
-        raise
-    store.end(entries, "ok")
+def _changed(data_path: str, action: str, name: str, role: str = "") -> Iterator[Store]:
+    """The store, for a change that is written to the audit log before it is done."""
+    with _opened(data_path) as store:
+        entries = store.begin(system_user(), "command line", "", [(action, name)], role)
+        try:
+            yield store
+        except PenstockError as error:
+            store.end(entries, f"failed: {error}")
+            raise
+        store.end(entries, "ok")
 
 
 def _password(from_stdin: bool) -> str:

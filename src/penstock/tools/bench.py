@@ -8,10 +8,9 @@ steady pace and consumes in the same process, whose one clock times each message
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from penstock import limits
@@ -22,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.tools.app import app, arg, opt, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.output import Output
+from penstock.tools.utility import pause
 
 COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
 CHANNEL = "bench"
@@ -31,7 +31,7 @@ _STAMP_BYTES = 8  # the time at which a message of `latency` was published
 
 
 class Plan(NamedTuple):
-    """The parameters of a measurement; `options` are those of the connection."""
+    """The parameters of a measurement, and what makes its clients."""
 
     what: str
     topic: str
@@ -41,16 +41,8 @@ class Plan(NamedTuple):
     batch: int
     connections: int
     rate: float
-    nsqds: Sequence[str] = ()
-    lookupds: Sequence[str] = ()
-    options: Mapping[str, Any] = MappingProxyType({})
-
-    def producer(self) -> Producer:
-        return Producer(self.nsqds, lookupds=self.lookupds, **self.options)
-
-    def consumer(self, max_in_flight: int) -> Consumer:
-        return Consumer(self.topic, self.channel, self.nsqds, lookupds=self.lookupds,
-                        max_in_flight=max_in_flight, **self.options)  # fmt: skip
+    producer: Callable[[], Producer]
+    consumer: Callable[..., Consumer]
 
 
 class Result(NamedTuple):
@@ -83,8 +75,11 @@ def bench(
 
     The messages that are published stay in the topic."""
     named = topic or ("bench_latency" if what == "latency" else "bench")
+    nsqds, lookupds = at.where.tcp_addresses()
+    where = {"lookupds": lookupds, **at.where.client_options()}
     plan = Plan(what, named, channel, count or COUNTS[what], size, batch, connections, rate,
-                *at.where.tcp_addresses(), at.where.client_options())  # fmt: skip
+                partial(Producer, nsqds, **where),
+                partial(Consumer, named, channel, nsqds, **where))  # fmt: skip
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
     with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
@@ -156,7 +151,8 @@ async def consume(plan: Plan) -> Result:
 
     async with AsyncExitStack() as stack:
         consumers = [
-            await stack.enter_async_context(plan.consumer(2500)) for _ in range(plan.connections)
+            await stack.enter_async_context(plan.consumer(max_in_flight=2500))
+            for _ in range(plan.connections)
         ]
         async with asyncio.TaskGroup() as tasks:
             for one in consumers:
@@ -169,16 +165,13 @@ async def consume(plan: Plan) -> Result:
     return Result(plan.messages - left, (last_ns - first_ns) / limits.SECOND, [])
 
 
-async def _until_idle(ended: asyncio.Event, left: Any) -> None:
+async def _until_idle(ended: asyncio.Event, left: Callable[[], int]) -> None:
     """Until all have come, or none for a while."""
     before = -1
     while before != left():
         before = left()
-        try:
-            await asyncio.wait_for(ended.wait(), IDLE_S_MAX)
-        except TimeoutError:
-            continue
-        return
+        if not await pause(ended, IDLE_S_MAX):
+            return
 
 
 # --- latency ---
@@ -200,7 +193,7 @@ async def latency(plan: Plan) -> Result:
                 done.set()
 
     rest = bytes(plan.size_bytes - _STAMP_BYTES)
-    async with plan.producer() as producer, plan.consumer(100) as consumer:
+    async with plan.producer() as producer, plan.consumer(max_in_flight=100) as consumer:
         running = asyncio.create_task(consumer.run(handle))
         begun_ns = time.perf_counter_ns()
         for number in range(plan.messages):

@@ -30,6 +30,7 @@ _BOUNDED = {
     "in_flight": ("in_flight_count", "in flight"),
     "delayed": ("deferred_count", "delayed"),
 }
+Bound = int | None
 
 
 class Finding(NamedTuple):
@@ -44,15 +45,13 @@ class Finding(NamedTuple):
 
 
 class Bounds(Options):
-    depth_warn: Annotated[int | None, opt("N", "warning above so much waiting", min=0)] = None
-    depth_crit: Annotated[int | None, opt("N", "critical above so much waiting", min=0)] = None
-    in_flight_warn: Annotated[int | None, opt("N", "warning above so much in flight", min=0)] = None
-    in_flight_crit: Annotated[int | None, opt("N", "critical above so much in flight", min=0)] = (
-        None
-    )
-    delayed_warn: Annotated[int | None, opt("N", "warning above so much delayed", min=0)] = None
-    delayed_crit: Annotated[int | None, opt("N", "critical above so much delayed", min=0)] = None
-    consumers: Annotated[int | None, opt("N", "critical below this many", min=0)] = None
+    depth_warn: Annotated[Bound, opt("N", "warning above so much waiting", min=0)] = None
+    depth_crit: Annotated[Bound, opt("N", "critical above so much waiting", min=0)] = None
+    in_flight_warn: Annotated[Bound, opt("N", "warning above so much in flight", min=0)] = None
+    in_flight_crit: Annotated[Bound, opt("N", "critical above so much in flight", min=0)] = None
+    delayed_warn: Annotated[Bound, opt("N", "warning above so much delayed", min=0)] = None
+    delayed_crit: Annotated[Bound, opt("N", "critical above so much delayed", min=0)] = None
+    consumers: Annotated[Bound, opt("N", "critical below this many", min=0)] = None
 
 
 @verb(app, "check", "check orders billing --depth-warn 1000 --json")
