@@ -66,14 +66,14 @@ def test_a_table_that_is_too_wide_becomes_blocks(monkeypatch: pytest.MonkeyPatch
 def test_progress_is_seen_where_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, is_seen in ((io.StringIO(), False), (Tty(), True)):
         monkeypatch.setattr("sys.stderr", stream)
-        with Progress("read", 400) as progress:
-            progress.show(100)
+        with Progress("read") as progress:
+            progress.show(100, 400)
         assert ("100 of 400" in stream.getvalue()) == is_seen
 
 
 def test_progress_does_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.setattr("sys.stderr", Tty())
-    with Progress("read", 400) as progress:
-        progress.show(100)
+    with Progress("read") as progress:
+        progress.show(100, 400)
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

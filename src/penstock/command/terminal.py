@@ -127,8 +127,8 @@ class Progress:
     """One line on stderr with the progress of long work. Silent without a terminal, and without the
     extra `cli`: `to_nsq` does not need it."""
 
-    def __init__(self, what: str, total: int = 0) -> None:
-        self._what, self._total = what, total
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._bar: Any = None
 
     def __enter__(self) -> Self:
@@ -138,25 +138,18 @@ class Progress:
                 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
             except ModuleNotFoundError:
                 return self
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[far]}"),
-            )
             self._bar = Progress(
-                *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
-            )
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"),
+                TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+            )  # fmt: skip
             self._bar.start()
-            self._task = self._bar.add_task(self._what, total=self._total or None, far="")
+            self._task = self._bar.add_task(self._what, total=None, far="")
         return self
 
     def show(self, done: int, total: int = 0) -> None:
         if self._bar is not None:
-            self._total = total or self._total
-            of = f" of {self._total:,}" if self._total else ""
-            self._bar.update(
-                self._task, completed=done, total=self._total or None, far=f"{done:,}{of}"
-            )
+            far = f"{done:,} of {total:,}" if total else f"{done:,}"
+            self._bar.update(self._task, completed=done, total=total or None, far=far)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

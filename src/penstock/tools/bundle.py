@@ -65,13 +65,13 @@ def gather(
     tls = at.where.tls()
     command = shlex.join(["penstock", *sys.argv[1:]])
     request = BundleRequest(system_user(), command, nsqds, lookupds, seconds)
-    with Progress("gathering", 100) as progress:
+    with Progress("gathering") as progress:
 
         async def run() -> list[Failure]:
             fetcher = make_fetcher(request.seconds, tls)
             try:
                 return await make(
-                    path, request, fetcher, lambda share, _: progress.show(int(share * 100))
+                    path, request, fetcher, lambda share, _: progress.show(int(share * 100), 100)
                 )
             finally:
                 await fetcher.close()

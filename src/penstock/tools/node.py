@@ -198,9 +198,9 @@ def drain(
 def _watch(node: Node, total: int) -> Output:
     """It answers until it has stopped."""
     report: Row = {"left": total, "state": "draining"}
-    with terminal.Progress("drained", total) as progress:
+    with terminal.Progress("drained") as progress:
         while report["state"] not in ("off", "stopped"):
-            progress.show(max(0, total - report["left"]))
+            progress.show(max(0, total - report["left"]), total)
             time.sleep(_LOOK_SECONDS)
             try:
                 report = node.get("/drain")
