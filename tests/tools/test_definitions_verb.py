@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -12,22 +13,40 @@ from e2e.daemon import Daemon
 
 from .utilities import Run, as_json, err_of
 
+# Everything that can be chosen.
+MADE = (
+    "/topic/create?topic=rich&partition_num=2&extend=true",
+    "/topic/partition/expand?topic=rich&partition_num=4",
+    "/topic/config?topic=rich&durability=disk&max_depth=5&max_age=48h&retain_age=72h"
+    "&retain_bytes=900000&trace_rate=0.25&disable_channel_auto_create=true",
+    "/channel/create?topic=rich&channel=mail",
+    "/channel/config?topic=rich&channel=mail&max_attempts=3&dead_letter_topic=dead&trace_rate=0.5"
+    "&ack_retry_cnt=7&ack_old_than_time=24h&order=key&poison=hold",
+    "/channel/skipZanTest?topic=rich&channel=mail",
+    "/topic/create?topic=wide&partition_num=3",
+    "/topic/config?topic=wide&ordered=true",
+    "/topic/pause?topic=wide",
+    "/channel/create?topic=wide&channel=none",
+    "/channel/skip?topic=wide&channel=none",
+    "/channel/pause?topic=wide&channel=none",
+    "/topic/create?topic=orders",
+    "/topic/config?topic=orders&max_depth=5",
+    "/channel/create?topic=orders&channel=mail",
+    "/channel/config?topic=orders&channel=mail&max_attempts=3",
+    "/channel/pause?topic=orders&channel=mail",
+    "/topic/create?topic=short%23ephemeral",
+)
+
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     path = tmp_path_factory.mktemp("definitions")
-    with (
-        Daemon(path / "one", "--durability=os") as one,
-        Daemon(path / "two", "--durability=os") as two,
-        Daemon(path / "three", "--durability=os") as three,
-    ):
-        one.post("/topic/create?topic=orders")
-        one.post("/topic/config?topic=orders&max_depth=5")
-        one.post("/channel/create?topic=orders&channel=mail")
-        one.post("/channel/config?topic=orders&channel=mail&max_attempts=3")
-        one.post("/channel/pause?topic=orders&channel=mail")
-        one.post("/topic/create?topic=short%23ephemeral")
-        yield [f"127.0.0.1:{daemon.http_port}" for daemon in (one, two, three)]
+    with ExitStack() as stack:
+        found = [stack.enter_context(Daemon(path / name, "--durability=os"))
+                 for name in ("one", "two", "three")]  # fmt: skip
+        for target in MADE:
+            found[0].post(target)
+        yield [f"127.0.0.1:{daemon.http_port}" for daemon in found]
 
 
 @pytest.fixture
@@ -40,6 +59,7 @@ def run(penstock: Run) -> Run:
 
 
 def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: Path) -> None:
+    """They become the same, byte by byte."""
     path = tmp_path / "definitions.json"
     source, others = daemons[:1], daemons[1:]
     assert run("export", "--file", str(path), on=source)[0] == 0
@@ -47,11 +67,13 @@ def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: 
     exported = as_json(run("export", on=source))
     assert exported == json.loads(path.read_text())
     mail = {"name": "mail", "paused": True, "settings": {"max_attempts": "3"}}
-    assert exported["topics"] == [
-        {"name": "orders", "settings": {"max_depth": "5"}, "channels": [mail]}
-    ]
+    orders, rich, _ = exported["topics"]
+    assert orders == {"name": "orders", "settings": {"max_depth": "5"}, "channels": [mail]}
+    shape = {"partitions": "4", "hash_partitions": "2", "extended": "true"}
+    assert shape.items() <= rich["settings"].items()
     planned = as_json(run("import", str(path), "--dry-run", "--json", on=others))
-    kinds = [(change["kind"], change["channel"]) for change in planned["changes"]]
+    kinds = [(one["kind"], one["channel"]) for one in planned["changes"]
+             if one["topic"] == "orders"]  # fmt: skip
     assert kinds == [
         ("create", ""), ("set", ""), ("create", "mail"), ("set", "mail"), ("pause", "mail"),
     ]  # fmt: skip
@@ -61,44 +83,9 @@ def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: 
     code, out, err = run("import", str(path), "--yes", on=others)
     assert (code, err) == (0, "")
     assert f"set topic orders max_depth=5 on {', '.join(others)}\n" in out
-    assert out.endswith(f"5 changes\ndone on {', '.join(others)}\n")
-    assert as_json(run("export", on=others)) == exported
+    assert out.endswith(f"{len(planned['changes'])} changes\ndone on {', '.join(others)}\n")
+    assert run("export", on=others)[1].encode() == path.read_bytes()
     assert run("import", str(path), "--yes", on=others) == (0, "nothing to change\n", "")
-
-
-def test_an_empty_installation_becomes_the_same(
-    run: Run, tmp_path: Path, daemons: list[str]
-) -> None:
-    """Everything that can be chosen, byte by byte."""
-    source, path = Daemon(tmp_path / "rich"), tmp_path / "rich.json"
-    with source, Daemon(tmp_path / "empty") as empty:
-        source.post("/topic/create?topic=rich&partition_num=2&extend=true")
-        source.post("/topic/partition/expand?topic=rich&partition_num=4")
-        source.post("/topic/create?topic=wide&partition_num=3")
-        chosen = ("durability=disk&max_depth=5&max_age=48h&retain_age=72h&retain_bytes=900000"
-                  "&trace_rate=0.25&disable_channel_auto_create=true")  # fmt: skip
-        source.post(f"/topic/config?topic=rich&{chosen}")
-        source.post("/topic/config?topic=wide&ordered=true")
-        source.post("/topic/pause?topic=wide")
-        source.post("/channel/create?topic=rich&channel=mail")
-        chosen = ("max_attempts=3&dead_letter_topic=dead&trace_rate=0.5&ack_retry_cnt=7"
-                  "&ack_old_than_time=24h&order=key&poison=hold")  # fmt: skip
-        source.post(f"/channel/config?topic=rich&channel=mail&{chosen}")
-        source.post("/channel/skipZanTest?topic=rich&channel=mail")
-        source.post("/channel/create?topic=wide&channel=none")
-        source.post("/channel/skip?topic=wide&channel=none")
-        source.post("/channel/pause?topic=wide&channel=none")
-        here, there = f"127.0.0.1:{source.http_port}", f"127.0.0.1:{empty.http_port}"
-        text = run("export", "--file", str(path), on=[here])
-        assert text[0] == 0
-        rich = as_json(run("export", on=[here]))["topics"][0]
-        assert {name: rich["settings"][name] for name in ("partitions", "extended")} == {
-            "partitions": "4", "extended": "true",
-        }  # fmt: skip
-        assert rich["settings"]["hash_partitions"] == "2"
-        assert run("import", str(path), "--yes", on=[there])[0::2] == (0, "")
-        assert run("export", on=[there])[1].encode() == path.read_bytes()
-        assert run("import", str(path), "--yes", on=[there])[1] == "nothing to change\n"
 
 
 def is_there(topic: str, node: str) -> bool:
