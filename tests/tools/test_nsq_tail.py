@@ -7,13 +7,13 @@ from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.tools.nsq_stat import FIELDS, main, row_text
 
-from .utilities import Utility, channel_row, http, is_done, publish, tcp, until
+from .utilities import Utility, channel_row, http, is_done, publish, tcp, until, until_subscribed
 
 
 def test_messages_as_they_come(daemon: Daemon, tmp_path: Path) -> None:
     flags = ["--topic=live", "--channel=c", tcp(daemon)]
     with Utility("nsq_tail", *flags, cwd=tmp_path) as tail:
-        until(lambda: channel_row(daemon, "live", "c").get("client_count"), "a subscription")
+        until_subscribed(daemon, "live")
         publish(daemon, "live", [b"one", b"two"])
         until(lambda: tail.out == b"one\ntwo\n", "two lines")
         until(lambda: is_done(daemon, "live", "c"), "both finished")

@@ -1,15 +1,18 @@
 import gzip
 import signal
+from functools import partial
 from pathlib import Path
 
 from e2e.daemon import Daemon
 
-from .utilities import Utility, channel_row, is_done, publish, tcp, until
+from .utilities import Utility, channel_row, is_done, publish, tcp, until, until_subscribed
 
 
-def flags(daemon: Daemon, out: Path, *more: str) -> list[str]:
-    names = ("--channel=c", "--host-identifier=box", "--datetime-format=day")
-    return [tcp(daemon), f"--output-dir={out}", *names, *more]
+def archiving(daemon: Daemon, path: Path, topic: str, *more: str) -> Utility:
+    """Into files in `path` / "out"."""
+    flags = [f"--topic={topic}", "--channel=c", f"--output-dir={path / 'out'}"]
+    flags += ["--host-identifier=box", "--datetime-format=day", tcp(daemon), *more]
+    return Utility("nsq_to_file", *flags, cwd=path)
 
 
 def bodies(count: int) -> list[bytes]:
@@ -25,12 +28,9 @@ def lines(path: Path) -> list[bytes]:
 
 
 def test_nothing_is_finished_before_its_sync(daemon: Daemon, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    more = ["--sync-interval=1h", "--max-in-flight=100"]
-    with Utility(
-        "nsq_to_file", "--topic=unsafe", *flags(daemon, out, *more), cwd=tmp_path
-    ) as archiver:
-        until(lambda: channel_row(daemon, "unsafe", "c").get("client_count"), "a subscription")
+    more = "--sync-interval=1h", "--max-in-flight=100"
+    with archiving(daemon, tmp_path, "unsafe", *more) as archiver:
+        until_subscribed(daemon, "unsafe")
         publish(daemon, "unsafe", bodies(51))
         # The first message of a file is synced at once; the others wait for an hour to pass.
         until(lambda: channel_row(daemon, "unsafe", "c")["in_flight_count"] == 50, "fifty waiting")
@@ -40,16 +40,13 @@ def test_nothing_is_finished_before_its_sync(daemon: Daemon, tmp_path: Path) -> 
         until(lambda: channel_row(daemon, "unsafe", "c")["in_flight_count"] == 7, "seven waiting")
         assert archiver.end() == 0
     until(lambda: is_done(daemon, "unsafe", "c"), "the stop made them safe")
-    assert len(lines(out)) == 108
+    assert len(lines(tmp_path / "out")) == 108
 
 
 def test_sighup_goes_on_in_a_new_file(daemon: Daemon, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    more = ["--gzip", "--sync-interval=1h"]
-    with Utility(
-        "nsq_to_file", "--topic=hup", *flags(daemon, out, *more), cwd=tmp_path
-    ) as archiver:
-        until(lambda: channel_row(daemon, "hup", "c").get("client_count"), "a subscription")
+    with archiving(daemon, tmp_path, "hup", "--gzip", "--sync-interval=1h") as archiver:
+        until_subscribed(daemon, "hup")
         publish(daemon, "hup", bodies(5))
         until(lambda: channel_row(daemon, "hup", "c")["in_flight_count"] == 4, "four waiting")
         archiver.process.send_signal(signal.SIGHUP)
@@ -66,25 +63,22 @@ def test_sighup_goes_on_in_a_new_file(daemon: Daemon, tmp_path: Path) -> None:
 
 def test_kill_9_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """What was not in a synced file comes again: nothing is missing, some may be there twice."""
-    out = tmp_path / "out"
     publish(daemon, "crash", bodies(2_000))
-    more = flags(daemon, out, "--sync-interval=50ms", "--consumer-opt=msg_timeout,1s")
-    with Utility("nsq_to_file", "--topic=crash", *more, cwd=tmp_path) as first:
-        until(
-            lambda: channel_row(daemon, "crash", "c").get("depth", 2_000) < 1_800, "some archived"
-        )
+    more = "--sync-interval=50ms", "--consumer-opt=msg_timeout,1s"
+    with archiving(daemon, tmp_path, "crash", *more) as first:
+        row = partial(channel_row, daemon, "crash", "c")
+        until(lambda: row().get("depth", 2_000) < 1_800, "some archived")
         first.end(signal.SIGKILL)
-    with Utility("nsq_to_file", "--topic=crash", *more, cwd=tmp_path) as second:
+    with archiving(daemon, tmp_path, "crash", *more) as second:
         until(lambda: is_done(daemon, "crash", "c"), "all finished")
         assert second.end() == 0
-    assert set(bodies(2_000)) <= set(lines(out))
+    assert set(bodies(2_000)) <= set(lines(tmp_path / "out"))
 
 
 def test_a_disk_that_fails_ends_it(daemon: Daemon, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    (out / "fail.box.day.log").mkdir(parents=True)  # where the file is to be
+    (tmp_path / "out" / "fail.box.day.log").mkdir(parents=True)  # where the file is to be
     publish(daemon, "fail", [b"x"])
-    with Utility("nsq_to_file", "--topic=fail", *flags(daemon, out), cwd=tmp_path) as archiver:
+    with archiving(daemon, tmp_path, "fail") as archiver:
         assert archiver.wait() == 1
         assert "fail.box.day.log" in archiver.err.splitlines()[-1]
     assert not is_done(daemon, "fail", "c")

@@ -113,16 +113,21 @@ def test_the_keys_are_documented(run: Run, daemon: Daemon, verb: tuple[str, ...]
 # --- without a daemon ---
 
 
-def document(finished: int, messages: int) -> dict[str, Any]:
-    client = {"client_id": "c", "remote_address": "r:1", "finish_count": finished}
-    counts = {"message_count": messages, "paused": False}
-    channel = {"channel_name": "c", "depth": 10, "clients": [client], **counts}
-    topic = {"topic_name": "t", "channels": [channel], **counts}
-    return {"start_time": 1, "health": "OK", "topics": [topic]}
+COUNTS = {"depth": 5, "in_flight_count": 3, "deferred_count": 2, "message_count": 9,
+          "client_count": 1, "paused": False}  # fmt: skip
+
+
+def node_with(channel: dict[str, Any], **topic: Any) -> dict[str, Any]:
+    """Its /stats."""
+    row = {**COUNTS, "topic_name": "t", "channels": [{**COUNTS, **channel}], **topic}
+    return {"health": "OK", "version": "1", "start_time": 1, "topics": [row]}
 
 
 def one_look(time_s: float, finished: int, messages: int) -> Snapshot:
-    node = NodeState("a", NsqdAddress("", "a", 0, 0, ""), document(finished, messages), time_s)
+    client = {"client_id": "c", "remote_address": "r:1", "finish_count": finished}
+    channel = {"channel_name": "c", "message_count": messages, "clients": [client]}
+    document = node_with(channel, message_count=messages)
+    node = NodeState("a", NsqdAddress("", "a", 0, 0, ""), document, time_s)
     return make(time_s, {"a": node}, (), (), Snapshot())
 
 
@@ -148,14 +153,8 @@ def test_a_channel_that_keeps_up_is_empty_now_and_not_never() -> None:
     assert empty_s(state(depth=900, in_rate=10.0, finish_rate=100.0)) == 10
 
 
-COUNTS = {"depth": 5, "in_flight_count": 3, "deferred_count": 2, "message_count": 9,
-          "client_count": 1, "paused": False}  # fmt: skip
-
-
 def checked_node(**topic: Any) -> dict[str, Any]:
-    channel = {**COUNTS, "channel_name": "c"}
-    row = {**COUNTS, "topic_name": "t", "channels": [channel], **topic}
-    return {"health": "OK", "version": "1", "start_time": 0, "topics": [row]}
+    return node_with({"channel_name": "c"}, **topic)
 
 
 Found = Callable[..., list[tuple[str, str]]]

@@ -88,6 +88,10 @@ def until(condition: Callable[[], object], what: str) -> None:
     eventually(condition, WAIT_S_MAX, lambda: what)
 
 
+def until_subscribed(daemon: Daemon, topic: str) -> None:
+    until(lambda: channel_row(daemon, topic, "c").get("client_count"), "a subscription")
+
+
 def as_json(result: tuple[int, str, str]) -> Any:
     """Of a verb that has succeeded."""
     code, out, err = result
