@@ -82,9 +82,9 @@ def figures(*keys: str) -> tuple[Column, ...]:
     )
 
 
-def texts(**keys: str) -> tuple[Column, ...]:
+def texts(show: Callable[[Any], str] = str, /, **keys: str) -> tuple[Column, ...]:
     """Columns by key, with their heads."""
-    return tuple((head, key, str) for key, head in keys.items())
+    return tuple((head, key, show) for key, head in keys.items())
 
 
 def columns_table(

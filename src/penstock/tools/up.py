@@ -28,7 +28,7 @@ from penstock.tools.app import app, opt, verb
 from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
-from penstock.tools.output import DONE, FAILED, plain
+from penstock.tools.output import DONE, FAILED, columns_table, plain, texts
 from penstock.tools.programs import ASKED, Draw, Program, Programs, check_free, daemon, lacks_web
 from penstock.tools.traffic import TOPIC, Traffic
 
@@ -163,10 +163,9 @@ class Fleet(Programs):
 
     def is_ready(self) -> bool:
         """Every node is registered, and speaks to us."""
-        found, count = self.look(), len(self.nodes)
-        return found is not None and len(found.answers) == count == len(found.nodes) - len(
-            found.down()
-        )
+        found = self.look()
+        live = len(found.nodes) - len(found.down()) if found else 0
+        return found is not None and len(found.answers) == len(self.nodes) == live
 
     def look(self) -> Cluster | None:
         """None: no node answers."""
@@ -208,32 +207,29 @@ class Keys:
 
 # --- the picture ---
 
+_NODE_COLUMNS = texts(plain, node="NODE", state="STATE", leads="LEADS", in_sync="IN SYNC",
+                      links="LINKED TO")  # fmt: skip
+_PARTITION_COLUMNS = texts(plain, partition="PARTITION", leader="LEADER", epoch="EPOCH",
+                           in_sync="IN SYNC", state="STATE", end="MESSAGES")  # fmt: skip
+
 
 def picture(states: dict[int, str], found: Cluster | None, account: str) -> list[str]:
     """Nodes, partitions, messages. A node's report about itself counts only while it runs."""
     known = {row["node"]: row for row in cluster.status_rows(found)} if found else {}
-    rows = []
-    for number, state in states.items():
-        row = known.get(number, {})
-        leads, in_sync = (str(row.get(name, "-")) for name in ("leads", "in_sync"))
-        rows.append([str(number), state, leads, in_sync, plain(row.get("links"))])
-    lines = terminal.table(("NODE", "STATE", "LEADS", "IN SYNC", "LINKED TO"), rows, left=2)
-    parts = cluster.partition_rows(found) if found else []
-    names = "leader", "epoch", "in_sync", "state", "end"
-    cells = [[f"{row['topic']}/{row['partition']}", *(plain(row[name]) for name in names)]
-             for row in parts]  # fmt: skip
-    heads = ("PARTITION", "LEADER", "EPOCH", "IN SYNC", "STATE", "MESSAGES")
-    lines += ["", *(terminal.table(heads, cells) if cells else ["nobody answers GET /cluster"])]
-    return [*lines, "", account]
+    rows = [{**known.get(n, {}), "node": n, "state": state} for n, state in states.items()]
+    parts = [{**row, "partition": cluster.title(row)}
+             for row in (cluster.partition_rows(found) if found else ())]  # fmt: skip
+    below = columns_table(_PARTITION_COLUMNS, parts) if parts else ["nobody answers GET /cluster"]
+    return [*columns_table(_NODE_COLUMNS, rows, left=2), "", *below, "", account]
 
 
 def summary(states: dict[int, str], found: Cluster | None, account: str, elapsed_s: float) -> str:
     nodes = " ".join(f"{number}:{state}" for number, state in states.items())
     parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
     leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
-    apart = ", ".join(f"{row['partition']}:{plain(sorted(cluster.missing(row)))}"
-                      for row in parts if cluster.missing(row))  # fmt: skip
-    lacks = f"  not in sync {apart}" if apart else ""
+    apart = [f"{row['partition']}:{plain(sorted(away))}"
+             for row in parts if (away := cluster.missing(row))]  # fmt: skip
+    lacks = f"  not in sync {', '.join(apart)}" if apart else ""
     return f"[{elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {account}"
 
 
@@ -241,22 +237,21 @@ class Display:
     def __init__(self, fleet: Fleet, traffic: Traffic, put: Draw) -> None:
         self._fleet, self._traffic, self._put = fleet, traffic, put
         self._begun_s = self._shown_s = time.monotonic()
-        self._well_since_s: float | None = None
+        self.well_since_s: float | None = None  # None: it is not
         self._done = ""  # by the last key
 
     async def draw(self) -> bool:
         found = await asyncio.to_thread(self._fleet.look)
         self._note(found)
         states = {number: one.state for number, one in self._fleet.nodes.items()}
+        account = self._traffic.account(self.well_since_s)
         if terminal.is_watched(sys.stdout):
             web = f"  web UI http://{self._fleet.at(1, 71)}" if self._fleet.web else ""
             head = f"penstock up: {len(states)} nodes, data in {self._fleet.data}{web}"
-            shown = picture(states, found, self.account())
-            self._put([head, "", *shown, "", HELP, self._done])
+            self._put([head, "", *picture(states, found, account), "", HELP, self._done])
         elif time.monotonic() - self._shown_s >= _LINE_EVERY_S:
             self._shown_s = time.monotonic()
-            elapsed_s = self._shown_s - self._begun_s
-            self._put([summary(states, found, self.account(), elapsed_s)])
+            self._put([summary(states, found, account, self._shown_s - self._begun_s)])
         return True
 
     def _note(self, found: Cluster | None) -> None:
@@ -265,10 +260,7 @@ class Display:
             and len(found.answers) == len(self._fleet.nodes)
             and all(one.level < CRITICAL for one in cluster.findings(found))
         )
-        self._well_since_s = (self._well_since_s or time.monotonic()) if is_well else None
-
-    def account(self) -> str:
-        return self._traffic.account(self._well_since_s)
+        self.well_since_s = (self.well_since_s or time.monotonic()) if is_well else None
 
     def act(self, key: str, number: int) -> None:
         self._done = self._fleet.act(key, number)
@@ -305,8 +297,8 @@ async def _live(
     waiting = traffic.waiting()
     is_loss = bool(waiting and running == len(fleet.nodes))
     where = " on nodes that are down" if waiting and not is_loss else ""
-    text = f"acknowledged and not delivered: {waiting}{where}"
-    print(f"{display.account()}\n{text}", flush=True)
+    print(traffic.account(display.well_since_s))
+    print(f"acknowledged and not delivered: {waiting}{where}", flush=True)
     return FAILED if is_loss else DONE
 
 
