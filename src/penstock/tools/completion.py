@@ -79,14 +79,14 @@ def partitions(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _asked(ctx, connection.http_addresses, None)
+    return _asked(ctx, connection.http_addresses, lambda node: [node.address])
 
 
 def _stats(node: Node, topic: str) -> Iterable[dict[str, Any]]:
     return node.get("/stats", stats_query(topic))["topics"] or ()
 
 
-def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> list[str]:
+def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask) -> list[str]:
     """Nothing when no node answers, or the line makes no sense."""
     if ctx.params.get("nsqd_tcp_address"):
         return []  # nsqd gives names over HTTP only
@@ -96,10 +96,8 @@ def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> l
         lookupds = list(found.context.lookupd_http_address)
         if of_lookupd is not None and lookupds:
             names = _together(found, lookupds, of_lookupd)
-        elif of_nsqd is not None:
-            names = _together(found, found.addresses(), of_nsqd)
         else:
-            names = found.addresses()
+            names = _together(found, found.addresses(), of_nsqd)
     except _EXPECTED:
         return []
     return sorted({name for name in names if _HARMLESS.fullmatch(name)})

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
-from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -23,7 +22,7 @@ from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Node, ask_all, ask_cluster, tls_context
+from penstock.tools.nodes import Node, address_of, ask_all, ask_cluster, tls_context
 from penstock.tools.output import Row, WrongUse, confirm
 from penstock.wire.names import is_ephemeral
 
@@ -190,11 +189,8 @@ def http_addresses(lookupd: Node) -> list[str]:
 
 def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
     port = Node(http_address, tls=tls).document("/info", None, "tcp_port")["tcp_port"]
-    if "://" in http_address:
-        host = urlsplit(http_address).hostname or ""
-    else:
-        host = http_address.rpartition(":")[0]
-    if not host or "/" in host or port <= 0:
+    host = address_of(http_address).host
+    if not host or port <= 0:
         raise PenstockError(f"{http_address} does not tell a TCP address: --nsqd-tcp-address")
     return f"{calls.bracketed(host)}:{port}"
 

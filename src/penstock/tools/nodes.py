@@ -53,8 +53,7 @@ class Node:
     ) -> None:
         """`secret` goes with changes."""
         self.address = address
-        self.tls = tls
-        self._link = Link(_address(address), timeout_seconds, tls, secret=secret)
+        self._link = Link(address_of(address), timeout_seconds, tls, secret=secret)
 
     def ask(self, call: Call[T]) -> T:
         answer = self.exchange(call.method, call.target, call.body or b"", call.content_type)
@@ -66,7 +65,7 @@ class Node:
     def get(self, path: str, parameters: Parameters = None) -> Any:
         return self._json("GET", path, parameters)
 
-    def document(self, path: str, parameters: Parameters = None, *keys: str) -> Any:
+    def document(self, path: str, parameters: Parameters = None, *keys: str) -> Row:
         """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
         found = self.get(path, parameters)
         if not isinstance(found, dict) or not found.keys() >= set(keys):
@@ -106,7 +105,7 @@ class Node:
         return NodeFailed(self.address, f"something answers {path}, and it is no daemon of NSQ")
 
 
-def _address(text: str) -> Address:
+def address_of(text: str) -> Address:
     if "://" in text:
         if "@" in text:  # it would stand in every message about the node
             host = text.rpartition("@")[2]
@@ -151,8 +150,7 @@ def _no_password() -> str:
 
 def ask_cluster(node: Node) -> Row:
     """A node's report about its cluster."""
-    found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
-    return found
+    return node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
 
 
 class Answers(NamedTuple):
