@@ -53,7 +53,6 @@ def test_one_topic_is_staged_in_order_and_in_blocks(broker: FakeBroker, api: Bro
     for first in range(0, 100, 25):
         one.add(pa.RecordBatch.from_pydict({"BODY": bodies[first : first + 25]}))
     staged = one.finish()
-    assert staged.messages == 100
     assert staged_bodies(broker, staged) == {("orders", 0): bodies}
     assert len(staged.stages) > 10
     assert max(map(len, broker.stages.values())) < 1200
@@ -99,7 +98,7 @@ def test_many_topics_hold_a_bounded_memory(
     for number in range(20):
         one.add(rows((b"x" * 500, f"t{number}")))
     assert len(broker.stages) >= 12
-    assert one.finish().messages == 20
+    assert sum(map(len, staged_bodies(broker, one.finish()).values())) == 20
 
 
 def test_names_are_never_used_twice(broker: FakeBroker, api: BrokerApi) -> None:
@@ -301,7 +300,7 @@ def test_rows_that_cannot_be_messages_go_into_a_table_and_the_others_out(
     one.add(pa.RecordBatch.from_arrays(values, names=list(names)))
     staged = one.finish()
     assert staged_bodies(broker, staged) == {("a", 0): [b"good"], ("b", 0): [b"also good"]}
-    assert (staged.messages, staged.rejected.rows) == (2, 7)
+    assert staged.rejected.rows == 7
     assert in_the_table(tmp_path / "rejected") == []  # until the driver commits it
     table = RejectedTable(str(tmp_path / "rejected"), 100, {})
     for _ in range(2):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -36,7 +36,7 @@ from penstock.spark.stager import Staged, Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
-    from penstock.spark.rejects import RejectedTable, Rejects
+    from penstock.spark.rejects import RejectedTable
 
 logger = logging.getLogger(__name__)
 
@@ -105,12 +105,6 @@ def read_sink_options(
     return found
 
 
-@dataclass
-class TaskStages(WriterCommitMessage):
-    staged: Staged
-    query_id: str | None
-
-
 class _Writer:
     """The common part of both writers. It is pickled: tasks and commits run in processes of their
     own."""
@@ -155,24 +149,25 @@ class _Writer:
 
     def _stage(
         self, batches: Iterator[pa.RecordBatch], app: str | None, version: int | None
-    ) -> TaskStages:
+    ) -> Staged:
         """A stage belongs to that version of that app, as far as they are known."""
         task = TaskContext.get()
         query_id = task.getLocalProperty(_QUERY_ID) if task else None
         batch_id = task.getLocalProperty(_BATCH_ID) if task else None
         app = app or query_id
         version = version if version is not None or batch_id is None else int(batch_id)
-        owner = (
-            Owner(self._scoped(app), version, self._attempt)
-            if app and version is not None
-            else None
-        )
+        owner, rejects = None, None
+        if app and version is not None:
+            owner = Owner(self._scoped(app), version, self._attempt)
+            rejects = self._rejected.rejects(app, version) if self._rejected else None
+        elif self._rejected is not None:
+            rule = "Spark names no query, so it is needed for the table of rejected rows"
+            raise ConfigError("option txnAppId", None, rule)
         number = task.partitionId() if task else 0
         where = f"task {number}" if task else "the task"
         turn = crc32((app or self._attempt).encode()) + (version or 0) + number
         options = self._options
         with self._api() as api:
-            rejects = self._rejects(app, version)
             stager = Stager(
                 api, self._columns, options.topic, where, options.stage_bytes, owner, rejects, turn
             )
@@ -183,20 +178,12 @@ class _Writer:
             except BaseException:
                 stager.abort()
                 raise
-        return TaskStages(staged, query_id)
+        return replace(staged, query_id=query_id)
 
-    def _rejects(self, app: str | None, version: int | None) -> Rejects | None:
-        if self._rejected is None:
-            return None
-        if not app or version is None:
-            rule = "Spark names no query, so it is needed for the table of rejected rows"
-            raise ConfigError("option txnAppId", None, rule)
-        return self._rejected.rejects(app, version)
-
-    def _commit(self, app: str, version: int, messages: list[TaskStages]) -> None:
+    def _commit(self, app: str, version: int, messages: list[Staged]) -> None:
         """Rejected rows first: the published messages are then exactly those missing in their
         table."""
-        rejected = [one.staged.rejected for one in messages if one.staged.rejected]
+        rejected = [one.rejected for one in messages if one.rejected]
         if self._rejected is not None:
             counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
             self._rejected.commit(counted, version, rejected)
@@ -246,9 +233,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(app or "", batchId, present)
 
 
-def _present(messages: list[WriterCommitMessage | None]) -> list[TaskStages]:
-    return [message for message in messages if isinstance(message, TaskStages)]
+def _present(messages: list[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
 
 
-def _stages(messages: list[TaskStages]) -> list[Stage]:
-    return [stage for message in messages for stage in message.staged.stages]
+def _stages(messages: list[Staged]) -> list[Stage]:
+    return [stage for message in messages for stage in message.stages]

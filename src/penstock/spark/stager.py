@@ -11,12 +11,14 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
@@ -44,10 +46,11 @@ class Target(NamedTuple):
     partition: int  # or ANY
 
 
-class Staged(NamedTuple):
-    stages: tuple[Stage, ...]
-    messages: int
+@dataclass
+class Staged(WriterCommitMessage):
+    stages: list[Stage]
     rejected: Rejected | None
+    query_id: str | None = None
 
 
 class Stager:
@@ -76,7 +79,6 @@ class Stager:
         self._stage_bytes = stage_bytes
         self._attempt = uuid.uuid4().hex
         self._stages: list[Stage] = []
-        self._messages = 0
         self._row_count = 0
         self._held: dict[Target, list[pa.RecordBatch]] = {}
         self._held_bytes: dict[Target, int] = {}
@@ -117,7 +119,7 @@ class Stager:
         for target in list(self._held):
             self._flush(target)
         rejected = self._rejects.finish() if self._rejects is not None else None
-        return Staged(tuple(self._stages), self._messages, rejected)
+        return Staged(self._stages, rejected)
 
     def abort(self) -> None:
         """Drop the stages. They would expire anyway, so a failure is no error."""
@@ -215,7 +217,7 @@ class Stager:
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
         data = b"".join(block.data for block in blocks)
         try:
-            self._messages += self._api.ask(calls.stage(stage, data, self._owner))
+            self._api.ask(calls.stage(stage, data, self._owner))
         except BrokerRefused as refusal:
             is_of_rows = refusal.code == _NO_PARTITION and self._rejects is not None
             if not is_of_rows and refusal.code not in _TOO_BIG:
