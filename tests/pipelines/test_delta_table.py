@@ -16,10 +16,11 @@ from pyspark.sql.types import StructType
 from cases import each
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
-from penstock.pipelines import checkpoints, maintenance
+from penstock.pipelines import maintenance
 from penstock.pipelines.delta_reader import Among, LakeTable, pruned
 from penstock.pipelines.delta_sink import Target, sink_to
 from penstock.pipelines.settings import defaults
+from penstock.pipelines.topic_logs import highest_offsets
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
 
@@ -62,6 +63,10 @@ def read(location: TableLocation, what: str = 'topic, "offset"') -> list[Any]:
     query = f"SELECT {what} FROM delta_table ORDER BY ALL"
     relation = duckdb.from_arrow(DeltaTable(location.root).to_pyarrow_dataset())
     return relation.query("delta_table", query).fetchall()
+
+
+def highest(location: TableLocation, topics: set[str], by_broker: bool = False) -> dict[Any, int]:
+    return highest_offsets(LakeTable(location.uri), topics, by_broker)
 
 
 @pytest.fixture
@@ -120,13 +125,13 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
 
 def test_files_of_any_topic_are_kept_as_long_as_they_are_named(location: TableLocation) -> None:
     commit(location, SHAPE, "app", 0, stage(location, rows(range(3), "a.b#ephemeral")))
-    assert checkpoints.highest_offsets(location, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
+    assert highest(location, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
     table = DeltaTable(location.root)
     gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert (gone, len(read(location))) == ([], 3)
     files = [rows(range(3, 4), "a.b#ephemeral", partition=n) for n in range(2)]
     commit(location, SHAPE, "app", 1, stage(location, *files))
-    assert checkpoints.highest_offsets(location, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
+    assert highest(location, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
 
 
 def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_path: Path) -> None:
@@ -295,7 +300,7 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
     opened = [len(pruned(table.dataset(), [Among("topic", [one])]).files) for one in "abcd"]
     assert opened == [1, 1, 2, 1]
     for _ in range(2):
-        found = checkpoints.highest_offsets(location, {"b", "c"})
+        found = highest(location, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
         maintenance.compact(location, 2)
 
@@ -311,12 +316,12 @@ def test_the_highest_offsets_of_each_nsqd(location: TableLocation) -> None:
         for name, end in (("a:1", 3), ("b:1", 9))
     ]
     commit(location, shape, "app", 1, write(location, shape, named))
-    assert checkpoints.highest_offsets(location, {"a", "none"}, by_broker=True) == {
+    assert highest(location, {"a", "none"}, by_broker=True) == {
         ("a", "", 0): 4,
         ("a", "a:1", 0): 2,
         ("a", "b:1", 0): 8,
     }
-    assert checkpoints.highest_offsets(location, {"a"}) == {("a", "", 0): 8}
+    assert highest(location, {"a"}) == {("a", "", 0): 8}
 
 
 def test_storage_options_reach_the_workers_inside_the_class() -> None:

@@ -11,7 +11,7 @@ A pipeline is a module with a `PIPELINE` (see `runner.Pipeline`), and one line i
 - `check(settings)`, called before Spark is started: raises ConfigError for what can't work.
 - `run(session, settings, progress)`, which returns the exit code. `progress` shows how far it is
   (`progress.report`), and knows whether somebody wants an end (`progress.stopping`). A pipeline
-  around a streaming query calls `follow(query, progress, each)` of `penstock.pipelines.streams`.
+  around a streaming query calls `follow(query, progress, *beside)` of `penstock.pipelines.streams`.
 
 Errors go up as exceptions: the runner makes one line of them, also of those that Spark wraps.
 `spark.sql.*` and other session settings that a pipeline needs are its `spark_settings`.

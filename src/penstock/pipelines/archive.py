@@ -221,9 +221,8 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         progress.say(
             "there are many topics, so they share files (--share-files=false: they do not)"
         )
-    with Care(location, settings, progress) as care:
-        query = _begin(session, settings, shape, ddl, progress)
-        follow(query, progress, each=care.after_batches)
+    query = _begin(session, settings, shape, ddl, progress)
+    follow(query, progress, Care(location, settings, progress))
     return DONE
 
 

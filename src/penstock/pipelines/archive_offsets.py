@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Ends, LogSpan
 from penstock.pipelines import checkpoints, topic_logs
 from penstock.pipelines.checkpoints import Starting
+from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
@@ -93,9 +94,8 @@ class Beginning:
     def starting(self) -> Starting:
         """A missing topic is not included: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
-        highest = checkpoints.highest_offsets(
-            self._location, self.owned, self._several and recovers
-        )
+        table = LakeTable(self._location.uri, self._location.options)
+        highest = topic_logs.highest_offsets(table, self.owned, self._several and recovers)
         if highest and not recovers:
             names = ", ".join(sorted({topic for topic, _, _ in highest}))
             rule = (

@@ -10,15 +10,12 @@ stands in a file beside it (`topic_logs`).
 """
 
 import uuid
-from collections.abc import Collection
 from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, TableAway
-from penstock.pipelines import topic_logs
-from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import TableLocation
 
@@ -142,16 +139,3 @@ def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
         raise ConfigError("checkpoint", checkpoint, f"it is of other topics: {was}")
     return made
-
-
-# --- the table ---
-
-
-def highest_offsets(
-    location: TableLocation, topics: Collection[str], by_broker: bool = False
-) -> dict[tuple[str, str, int], int]:
-    """As `topic_logs` has them of the newest version; empty without a table."""
-    if location.open() is None:
-        return {}
-    table = LakeTable(location.uri, options=location.options)
-    return topic_logs.highest_offsets(table, topics, by_broker)

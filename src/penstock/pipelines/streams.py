@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.pipelines.maintenance import Beside
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runs import Report
 from penstock.spark.lag import Log, lag_rows, logs_of
@@ -23,24 +24,27 @@ _STOP_S_MAX = 60.0  # a batch that takes longer is stopped in its middle, which 
 _RATE_OVER_S = 10.0
 
 
-def follow(query: StreamingQuery, progress: Progress, each: Callable[[int], None]) -> None:
-    """Until the query ends by itself, or by an orderly stop. Its error is raised. `each` is called
-    now and then, with the number of batches so far."""
+def follow(query: StreamingQuery, progress: Progress, *beside: Beside) -> None:
+    """Until the query ends by itself, or by an orderly stop. Its error is raised."""
     watch = Watch()
-    try:
-        while query.isActive:
-            if progress.wait(_POLL_S):
-                _finish_batch(query, watch, progress)
-                break
-            _take(query, watch, progress)
-            each(watch.batches)
-    finally:
-        query.stop()  # nothing is left running, whatever went wrong beside it
-    _take(query, watch, progress)
-    error = query.exception()
-    if error is not None and not progress.stopping:
-        raise error
-    progress.report(watch.report(time.time()), final=True)
+    with ExitStack() as stack:
+        for work in beside:
+            stack.enter_context(work)
+        try:
+            while query.isActive:
+                if progress.wait(_POLL_S):
+                    _finish_batch(query, watch, progress)
+                    break
+                _take(query, watch, progress)
+                for work in beside:
+                    work.after_batches(watch.batches)
+        finally:
+            query.stop()  # nothing is left running, whatever went wrong beside it
+        _take(query, watch, progress)
+        error = query.exception()
+        if error is not None and not progress.stopping:
+            raise error
+        progress.report(watch.report(time.time()), final=True)
 
 
 def _take(query: StreamingQuery, watch: Watch, progress: Progress) -> None:

@@ -13,7 +13,6 @@ made anew each time.
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,19 +98,10 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     lives = _lifecycles(settings)
     if lives:
         table = LifeTable(settings.text("table"), lives, storage_options(settings))
-        every_s = settings.seconds("lifecycles-every")
-        beside.insert(0, LifeKeeper(table, lives, every_s, progress))
-
-    def after_batches(batches: int) -> None:
-        for each in beside:
-            each.after_batches(batches)
-
-    with ExitStack() as stack:
-        for one in beside:
-            stack.enter_context(one)
-        target = Target(location, SHAPE, made.application)
-        query = started(_events(session, settings), settings, "trace", target, path)
-        follow(query, progress, each=after_batches)
+        beside.insert(0, LifeKeeper(table, settings.seconds("lifecycles-every"), progress))
+    target = Target(location, SHAPE, made.application)
+    query = started(_events(session, settings), settings, "trace", target, path)
+    follow(query, progress, *beside)
     if settings.flag("report"):
         _report(settings, progress)
     return DONE

@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.errors import ConfigError, LakeFailed
 from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
-from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
+from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import TableLocation, commit
@@ -158,7 +158,7 @@ def test_an_emptied_channel_ends_in_all_files(
     assert fates[7] == "finished"
 
 
-@pytest.mark.parametrize("where", ["write", "commit", "forget_all_but"])
+@pytest.mark.parametrize("where", ["_write", "commit", "_forget_all_but"])
 def test_a_crash_at_any_step_counts_nothing_twice(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_crash_at_any_step_counts_nothing_twice(
         raise LakeFailed("here", "killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((keeper, where) if where == "commit" else (Notes, where)), die)
+        patch.setattr(keeper if where == "commit" else LifeTable, where, die)
         with pytest.raises(LakeFailed):
             lives.update()
     traced.events(event(Kind.SENT, 3, 0, "mail"))
@@ -189,15 +189,15 @@ def test_only_one_of_two_brings_the_same_events(
     traced.events(event(Kind.SENT, 1, 0, "mail"))
     traced.events(event(Kind.SENT, 2, 0, "mail"))
     slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
-    note = Notes.write
+    note = LifeTable._write
 
-    def overtaken(self: Notes, version: int, state: Any) -> None:
+    def overtaken(self: LifeTable, version: int, state: Any) -> None:
         note(self, version, state)
-        if self is slow._notes:
-            monkeypatch.setattr(Notes, "write", note)
+        if self is slow:
+            monkeypatch.setattr(LifeTable, "_write", note)
             quick.update(events_max=1)
 
-    monkeypatch.setattr(Notes, "write", overtaken)
+    monkeypatch.setattr(LifeTable, "_write", overtaken)
     slow.update()
     (row,) = rows(path)
     assert row["sends"] == 2
@@ -214,7 +214,7 @@ def test_the_table_of_another_trace_is_refused(tmp_path: Path) -> None:
 def test_trouble_beside_the_query_is_told_and_at_the_end_an_error(tmp_path: Path) -> None:
     output = io.StringIO()
     table = LifeTable(str(tmp_path / "none"), str(tmp_path / "lives"))
-    keeper = LifeKeeper(table, "there", 0, Progress("trace", stream=output))
+    keeper = LifeKeeper(table, 0, Progress("trace", stream=output))
     with pytest.raises(Exception, match="no Delta table"), keeper:
         keeper.after_batches(1)
     assert "not brought up to date" in output.getvalue()

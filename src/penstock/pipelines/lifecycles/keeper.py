@@ -49,6 +49,7 @@ from penstock.spark.delta_files import store, write
 from penstock.spark.delta_table import Staged, TableLocation, commit
 
 _EVER = 1 << 62
+_FOLDER = "_penstock/lives"  # of the notes
 
 
 class LifeTable:
@@ -56,7 +57,6 @@ class LifeTable:
         self._trace = trace
         self._options = dict(options or {})  # of the store that both tables are in
         self.location = TableLocation(path, self._options)
-        self._notes = Notes(self.location)
 
     def _there(self) -> LakeTable:
         return LakeTable(self.location.uri, options=self._options)
@@ -81,7 +81,7 @@ class LifeTable:
         self, app: str, version: int, end: int, trace: LakeTable, files: list[LakeFile]
     ) -> int:
         """The events [version, end) of `_trace`, in one transaction."""
-        state = self._notes.read(version)
+        state = self._read(version)
         table = self._there()
         added: list[Staged] = []
         removed: list[RemoveAction] = []
@@ -101,9 +101,9 @@ class LifeTable:
                     RemoveAction(file.path, True, now_ms, file.size_bytes, {"topic": name})
                     for file in gone
                 ]
-        self._notes.write(end, state)
+        self._write(end, state)
         if commit(self.location, SHAPE, app, end, added, removed, follows=version):
-            self._notes.forget_all_but(end)
+            self._forget_all_but(end)
             return int(row["count"])
         return 0  # somebody else was faster
 
@@ -142,6 +142,29 @@ class LifeTable:
             for part in cut(rows, limits.LIVES_FILE_ROWS):
                 added += write(self.location, SHAPE, part.combine_chunks().to_batches())
         return added, gone
+
+    # --- its notes ---
+
+    def _read(self, version: int) -> LifecycleState:
+        if version == 0:
+            return LifecycleState()
+        path = self.location.full(f"{_FOLDER}/{version}.json")
+        try:
+            with self.location.files().open_input_stream(path) as file:
+                return msgspec.json.decode(file.read(), type=LifecycleState)
+        except (OSError, ValueError) as error:
+            rule = f"{path} can't be read ({error}): delete the table, it is made again"
+            raise LakeFailed(self.location.uri, rule) from error
+
+    def _write(self, version: int, state: LifecycleState) -> None:
+        store(self.location, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
+
+    def _forget_all_but(self, version: int) -> None:
+        files = self.location.files()
+        folder = FileSelector(self.location.full(_FOLDER), allow_not_found=True)
+        for found in files.get_file_info(folder):
+            if found.extension == "json" and found.base_name != f"{version}.json":
+                files.delete_file(found.path)
 
 
 # --- the trace table ---
@@ -187,14 +210,16 @@ def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
 class LifeKeeper(Beside):
     """Updates now and then beside the query, and at its end, when a failure is an error."""
 
-    def __init__(self, table: LifeTable, path: str, every_s: float, progress: Progress) -> None:
+    def __init__(self, table: LifeTable, every_s: float, progress: Progress) -> None:
         super().__init__(progress, "the lifecycles were not brought up to date")
-        self._table, self._path, self._every_s = table, path, every_s
+        self._table, self._every_s = table, every_s
         self._began_s = self._vacuumed_s = time.monotonic()
 
     def _finish(self) -> None:
         events = self._table.update()
-        self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
+        self._progress.say(
+            f"{events:,} events came into the lifecycles in {self._table.location.uri}"
+        )
 
     def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
         if not batches or now_s - self._began_s < self._every_s:
@@ -207,11 +232,6 @@ class LifeKeeper(Beside):
         if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
             self._vacuumed_s = time.monotonic()
             vacuum(self._table.location, limits.LIVES_RETAIN_S)
-
-
-# --- notes ---
-
-_FOLDER = "_penstock/lives"
 
 
 class LifecycleState(msgspec.Struct):
@@ -235,29 +255,3 @@ class LifecycleState(msgspec.Struct):
             for channel, spans in self.ranges.get(topic, {}).items()
             for partition, first, end in spans
         ]
-
-
-class Notes:
-    def __init__(self, location: TableLocation) -> None:
-        self._location = location
-
-    def read(self, version: int) -> LifecycleState:
-        if version == 0:
-            return LifecycleState()
-        path = self._location.full(f"{_FOLDER}/{version}.json")
-        try:
-            with self._location.files().open_input_stream(path) as file:
-                return msgspec.json.decode(file.read(), type=LifecycleState)
-        except (OSError, ValueError) as error:
-            rule = f"{path} can't be read ({error}): delete the table, it is made again"
-            raise LakeFailed(self._location.uri, rule) from error
-
-    def write(self, version: int, state: LifecycleState) -> None:
-        store(self._location, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
-
-    def forget_all_but(self, version: int) -> None:
-        files = self._location.files()
-        folder = FileSelector(self._location.full(_FOLDER), allow_not_found=True)
-        for found in files.get_file_info(folder):
-            if found.extension == "json" and found.base_name != f"{version}.json":
-                files.delete_file(found.path)
