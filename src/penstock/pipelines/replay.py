@@ -330,27 +330,24 @@ def _check_unchanged(source: _Source, plan: Plan) -> None:
 
 
 def _write(source: _Source, plan: Plan, first: int, kept: Kept, progress: Progress) -> None:
-    began_s = time.monotonic()
-    last, before = first - 1, plan.done_by(first - 1)
-    done = before
+    began_s, version = time.monotonic(), first - 1
+    done = before = plan.done_by(version)
     rate_max = source.settings.number("rate")
-    for version in range(first, len(plan.chunks)):
+    for number in range(first, len(plan.chunks)):
         if progress.stopping:
             progress.say(f"stopped after {done:,} of {plan.messages:,}: the same name goes on")
             break
-        chunk = plan.chunks[version]
-        _write_chunk(source, chunk, version, plan.partitions)
+        version = number
+        _write_chunk(source, plan.chunks[version], version, plan.partitions)
         kept.note(version)
         progress.note(batch=version, committed_s=time.time(), logs=plan.logs_by(version))
-        done += sum(bucket.messages for bucket in chunk)
+        done = plan.done_by(version)
         if rate_max and done < plan.messages:
             progress.wait(max(0.0, (done - before) / rate_max - (time.monotonic() - began_s)))
         progress.report(_report(plan, version, done - before, time.monotonic() - began_s))
-        last = version
-    report = _report(plan, last, done - before, time.monotonic() - began_s)
+    report = _report(plan, version, done - before, time.monotonic() - began_s)
     progress.report(report, final=True)
-    rejected = _rejected(source.settings)
-    if rejected:
+    if rejected := _rejected(source.settings):
         where = source.settings.text("rejected-table")
         progress.say(f"{rejected:,} of {done:,} messages were refused, they are in {where}")
     elif done == plan.messages:

@@ -96,7 +96,7 @@ class Outlet:
 
     def _urls(self) -> list[str]:
         settings = self._settings
-        lookupds = settings.texts("lookupd") if "lookupd" in settings else ()
+        lookupds = settings.values.get("lookupd")
         if not lookupds:
             return settings.text("url").split(",")
         lookupd = lookupds[self._turn % len(lookupds)]
@@ -340,19 +340,17 @@ class Screen:
         return {one.name: self._option(one) for one in chosen[: limits.RUN_OPTIONS_MAX]}
 
     def _option(self, setting: Setting) -> Option:
-        name, kind = setting.name, setting.kind
-        if kind is Kind.BOOL:
-            return self._settings.flag(name)
-        if kind in (Kind.INT, Kind.DURATION):
-            number = self._settings.number(name)
-            return number if kind is Kind.INT else format_duration(number)
-        if kind is Kind.STRING:
-            return self.text(self._settings.text(name), _OPTION_CHARS_MAX)
-        values = self._settings.texts(name)
-        shown = list(values[:_LISTED_MAX])
-        if kind is Kind.REPEATED:
+        given = self._settings.values[setting.name]
+        if setting.kind is Kind.DURATION:
+            return format_duration(given)
+        if isinstance(given, bool | int):
+            return given
+        if isinstance(given, str):
+            return self.text(given, _OPTION_CHARS_MAX)
+        shown = list(given[:_LISTED_MAX])
+        if setting.kind is Kind.REPEATED:
             parts = (value.partition("=") for value in shown)
             shown = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in parts]
         shown = [self.text(value, _OPTION_CHARS_MAX) for value in shown]
-        more = len(values) - len(shown)
+        more = len(given) - len(shown)
         return [*shown, f"… and {more:,} more"] if more else shown

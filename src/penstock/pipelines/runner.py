@@ -24,7 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.command.flags import HelpWanted, UsageError, read_document, usage
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress
@@ -169,16 +169,20 @@ class Run:
         self._outages = Outages(self._progress, wait_s_max)
 
     def exit_code(self) -> int:
+        from penstock.pipelines.reporter import RunMetrics, reported, served  # extra `spark`
+
         with stopped_by_signals(self._progress):
             try:
                 with ExitStack() as stack:
                     if address := self._found.text("metrics-address"):
-                        from penstock.pipelines.reporter import RunMetrics, served  # extra `spark`
-
                         metrics = RunMetrics(self._pipeline.name, self._name, self._progress)
                         stack.enter_context(served(address, metrics))
-                    return self._checked()
-            except ConfigError as error:  # the address of the metrics
+                    self._outages.ride_out(self._checked, DONE)
+                    with reported(self._pipeline, self._name, self._found, self._progress):
+                        self._work()
+                ended = self._progress.state
+                return self._failed(ended.reason) if ended.reason else ended.code or DONE
+            except (PenstockError, OSError) as error:
                 return self._failed(str(error))
             finally:
                 self._progress.console.end()
@@ -188,22 +192,8 @@ class Run:
         return self._pipeline.failed
 
     def _checked(self) -> int:
-        from penstock.pipelines.reporter import reported  # it needs the extra `spark`
-
-        def check() -> int:
-            self._pipeline.check(self._found)
-            return DONE
-
-        try:
-            self._outages.ride_out(check, DONE)
-        except (PenstockError, OSError) as error:
-            return self._failed(str(error))
-        with reported(self._pipeline, self._name, self._found, self._progress):
-            self._work()
-        ended = self._progress.state
-        if ended.reason:
-            self._failed(ended.reason)
-        return ended.code or DONE
+        self._pipeline.check(self._found)
+        return DONE
 
     def _work(self) -> None:
         progress, code = self._progress, DONE

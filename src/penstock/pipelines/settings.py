@@ -75,39 +75,29 @@ class Settings:
     """Values by the name of the setting, each read by its kind."""
 
     def __init__(self, values: Mapping[str, Any], explicit: Iterable[str] = ()) -> None:
-        self._values = dict(values)
+        self.values = dict(values)
         self.explicit = frozenset(explicit)  # what somebody has set
 
     def text(self, name: str) -> str:
-        return str(self._of(name, str))
+        return str(self.values[name])
 
     def number(self, name: str) -> int:
-        return int(self._of(name, int))
+        return int(self.values[name])
 
     def flag(self, name: str) -> bool:
-        return bool(self._of(name, bool))
+        return bool(self.values[name])
 
     def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(self._of(name, tuple))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
+        return tuple(self.values[name])
 
     def seconds(self, name: str) -> float:
         """The seconds of a duration."""
-        return float(self._of(name, int)) / limits.SECOND
-
-    def _of(self, name: str, kind: type) -> Any:
-        value = self._values[name]
-        if not isinstance(value, kind):
-            raise TypeError(f"the setting {name} is a {type(value).__name__}")
-        return value
+        return self.number(name) / limits.SECOND
 
     @property
     def conf(self) -> dict[str, str]:
         """Spark's own settings."""
-        pairs = (text.partition("=") for text in self.texts("conf"))
-        return {name.strip(): value for name, _, value in pairs}
+        return options_of("conf", self.texts("conf"))
 
 
 def resolve(
@@ -141,9 +131,7 @@ def resolve(
     for text in values["conf"]:
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
             raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
-    for setting in settings:
-        setting.check(values[setting.name])
-    return Settings(values, explicit)
+    return _checked(settings, values, explicit)
 
 
 def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
@@ -153,10 +141,15 @@ def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
     values = {setting.name: setting.default for setting in settings}
     if unknown := given.keys() - values.keys():
         raise ConfigError("setting", ", ".join(sorted(unknown)), _known(settings))
-    values |= given
+    return _checked(settings, values | given, given)
+
+
+def _checked(
+    settings: Iterable[Setting], values: Mapping[str, Any], explicit: Iterable[str]
+) -> Settings:
     for setting in settings:
         setting.check(values[setting.name])
-    return Settings(values, given)
+    return Settings(values, explicit)
 
 
 def nsqd_of(

@@ -216,10 +216,8 @@ class LifeKeeper(Beside):
         self._began_s = self._vacuumed_s = time.monotonic()
 
     def _finish(self) -> None:
-        events = self._table.update()
-        self._progress.say(
-            f"{events:,} events came into the lifecycles in {self._table.location.uri}"
-        )
+        events, path = self._table.update(), self._table.location.uri
+        self._progress.say(f"{events:,} events came into the lifecycles in {path}")
 
     def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
         if not batches or now_s - self._began_s < self._every_s:
