@@ -36,13 +36,9 @@ settings.register_profile(
 settings.load_profile("patient")
 
 SETTINGS = {
-    "spark.ui.enabled": "false",
+    **quickjvm.SESSION,
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 

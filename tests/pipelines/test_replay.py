@@ -16,7 +16,6 @@ from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.replay_plan import cuts_of
 from penstock.pipelines.settings import Settings, defaults
 
 from .node import Node, in_the_log, numbered
@@ -89,17 +88,6 @@ class Stopping(Progress):
 @pytest.fixture
 def replays(spark: SparkSession, node: Node, tmp_path: Path) -> Replay:
     return Replay(spark, node, tmp_path)
-
-
-def test_several_tasks_write_a_partition_in_order(
-    replays: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replay, "cuts_of", lambda chunk, _: cuts_of(chunk, 5))
-    for topic, count in (("orders", 90), ("bills", 7)):
-        archived(tmp_path / "archive", topic, count)
-    assert "97 of 97" in replays.run(table=str(tmp_path / "archive"), chunk=60)
-    wanted = [f"bills {n}" for n in range(7)] + [f"orders {n}" for n in range(90)]
-    assert replays.bodies() == wanted
 
 
 def test_a_table_comes_back_in_order_and_once(replays: Replay, tmp_path: Path) -> None:

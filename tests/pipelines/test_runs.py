@@ -23,23 +23,14 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 @each(
     "change",
     [
-        {"kind": "other"},
-        {"run": ""},
         {"run": "../../etc/passwd"},
         {"run": "r1\n"},
         {"pipeline": "<script>"},
         {"state": "vanished"},
-        {"seq": -1},
-        {"seq": 1 << 60},
-        {"time_s": "now"},
-        {"time_s": -1},
         {"rows": -1},
-        {"rows": 1.5},
         {"rows_per_second": 1e300},
         {"options": {"--x": 1}},
-        {"options": {"a": {"b": 1}}},
         {"reason": "x" * (limits.RUN_TEXT_CHARS + 1)},
-        {"logs": [["t", 0, 1]]},
         {"logs": [["t", 0, 1, 2]] * (limits.RUN_LOGS_MAX + 1)},
     ],
 )

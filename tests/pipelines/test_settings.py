@@ -1,13 +1,12 @@
 import io
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
 from penstock import limits
-from penstock.command.flags import UsageError, read_document
+from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.pipelines import replay, trace
 from penstock.pipelines import settings as under_test
@@ -145,10 +144,3 @@ def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
 def test_a_wrong_line(arguments: list[str]) -> None:
     with pytest.raises(UsageError):
         resolve("--topics=t", *arguments)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text("a = ")
-    for name in ("gone.toml", "bad.toml"):
-        with pytest.raises(ConfigError, match="failed to load the file"):
-            read_document(str(tmp_path / name))

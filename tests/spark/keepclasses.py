@@ -6,24 +6,16 @@ import tempfile
 from pathlib import Path
 
 from pyspark import SparkContext
+from quickjvm import SESSION  # it is started as a script
 
 from penstock.spark.session import open_session
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 def main(classes: Path) -> None:
     unfinished = classes.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={unfinished}"
-    settings = {**SETTINGS, "spark.driver.extraJavaOptions": java}
+    settings = {**SESSION, "spark.driver.extraJavaOptions": java}
     spark = open_session("penstock tests: classes", "local[1]", settings)
     spark.range(10).mapInArrow(lambda batches: batches, "id bigint").groupBy("id").count().collect()
     with tempfile.TemporaryDirectory() as checkpoint:

@@ -12,6 +12,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from quickjvm import SESSION  # it is started as a script
+
 from penstock.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -19,14 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ATTEMPTS = "local[2,4]"  # a task that lost its Python worker is tried again
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.streaming.pollingDelay": "50ms",
-}
+SETTINGS = {**SESSION, "spark.sql.streaming.pollingDelay": "50ms"}
 
 
 def start(spark: SparkSession, url: str, checkpoint: str) -> StreamingQuery:

@@ -20,6 +20,15 @@ from pathlib import Path
 
 PLAIN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # what Java says of an archive would go to stdout
+# Of a small session in this process.
+SESSION = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "2",
+}
 _CLASSES = "PENSTOCK_TEST_JAVA_CLASSES"  # where the archive is, or will be
 
 

@@ -11,9 +11,6 @@ import pytest
 from e2e.answering import served
 from e2e.lookupd import eventually
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
-from penstock.kernel import encode_batch
-from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
 from penstock.spark.options import read_options
 from penstock.spark.source import BatchReader, StreamReader
@@ -74,19 +71,6 @@ def test_a_url_that_is_none_is_named(url: str) -> None:
         BrokerApi(url)
 
 
-# --- the write side ---
-
-
-@pytest.mark.parametrize(("failures", "hangups"), [(1, 0), (0, 1)])
-def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int) -> None:
-    stage = Stage("orders", 0, "x-0")
-    with BrokerApi(broker.url, retries=1, retry_ms=1) as api:
-        broker.failures, broker.hangups = failures, hangups
-        api.ask(calls.stage(stage, encode_batch([b"a"], 0, 0, 0)))
-        broker.failures, broker.hangups = failures, hangups
-        assert api.commit("app", 0, [stage]).messages == 1
-
-
 # --- one range after the other ---
 
 
@@ -102,17 +86,6 @@ def test_the_next_range_is_asked_for_ahead(broker: FakeBroker) -> None:
         eventually(lambda: len(asked_from(broker)) >= 2)
         assert [fetched.next_offset for fetched in ranges] == [20, 30]
     assert asked_from(broker) == [5, 10, 20]
-
-
-def test_a_refusal_comes_in_its_place(broker: FakeBroker) -> None:
-    three_batches(broker)
-    broker.topic("orders").damaged = (10, 20)
-    with BrokerApi(broker.url) as api:
-        ranges = api.fetches("orders", 0, "first", 0, 30)
-        assert next(ranges).next_offset == 10
-        with pytest.raises(BrokerRefused, match="LOG_DAMAGED"):
-            next(ranges)
-        assert [f.base_offset for f in api.fetches("orders", 0, "first", 20, 30)] == [20]
 
 
 # --- A query of several nsqds: each message once, whichever of them comes, goes or moves ---

@@ -13,7 +13,7 @@ from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.brokers import Brokers
 
 from .fakebroker import FakeBroker, FakeCluster
-from .test_reader import batch_reader, read, stream_reader
+from .test_reader import batch_reader, latest, read, stream_reader
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def both(cluster: FakeCluster) -> dict[str, str]:
 
 def rows(reader: Any, start: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Of the next batch, and where it ends."""
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    end = latest(reader, start)
     return end, sorted(read(reader, *reader.partitions(start, end)))
 
 

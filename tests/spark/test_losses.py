@@ -9,7 +9,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.spark.source import StreamReader
 
 from .fakebroker import FakeBroker
-from .test_reader import read, stream_reader
+from .test_reader import latest, read, stream_reader
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 CARELESS = {"failOnDataLoss": "false"}
@@ -21,20 +21,18 @@ def test_a_topic_that_the_query_leaves_out(
     broker.topic("orders").publish([b"x"] * 4)
     broker.topic("payments").publish([b"x"] * 5)
     both = stream_reader(broker, subscribe="orders,payments")
-    start = both.latestOffset(both.initialOffset(), both.getDefaultReadLimit())
-    limit = both.getDefaultReadLimit()
+    start = latest(both, both.initialOffset())
     with pytest.raises(DataLost, match=r"payments.*does not read it any more.*offset 5"):
-        stream_reader(broker).latestOffset(start, limit)
-    end = stream_reader(broker, **CARELESS).latestOffset(start, limit)
+        latest(stream_reader(broker), start)
+    end = latest(stream_reader(broker, **CARELESS), start)
     assert list(end["topics"]) == ["orders"]
     assert "does not read it any more" in caplog.text
     del broker.topics["payments"]
     with pytest.raises(DataLost, match=r"payments.*the topic is gone"):
-        stream_reader(broker).latestOffset(start, limit)
+        latest(stream_reader(broker), start)
+    other = latest(stream_reader(broker), {"version": 1, "topics": {}})
     with pytest.raises(ConfigError, match="needs a checkpoint of its own"):
-        stream_reader(broker, subscribe="payments").latestOffset(
-            stream_reader(broker).latestOffset({"version": 1, "topics": {}}, limit), limit
-        )
+        latest(stream_reader(broker, subscribe="payments"), other)
 
 
 # --- a topic that ends ---
@@ -49,7 +47,7 @@ def begun(broker: FakeBroker) -> tuple[StreamReader, dict[str, Any]]:
     for name in ("orders", "payments"):
         broker.topic(name).publish([b"x"] * 4)
     reader = stream_reader(broker, subscribe="", subscribePattern=".*")
-    start = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    start = latest(reader, reader.initialOffset())
     return reader, start
 
 
@@ -61,11 +59,10 @@ def test_a_topic_that_was_not_read_to_its_end_is_one(
     reader, start = begun(broker)
     ended(broker, "payments", 6)
     broker.ended = broker.ended if known else {}
-    limit = reader.getDefaultReadLimit()
     with pytest.raises(DataLost, match=r"payments.*the topic is gone, and was read to offset 4"):
-        reader.latestOffset(start, limit)
+        latest(reader, start)
     ignoring = stream_reader(broker, subscribe="", subscribePattern=".*", onTopicDeleted="ignore")
-    assert list(ignoring.latestOffset(start, limit)["topics"]) == ["orders"]
+    assert list(latest(ignoring, start)["topics"]) == ["orders"]
     assert "deleted topics are ignored" in caplog.text
 
 
@@ -73,11 +70,10 @@ def test_a_topic_that_is_back_is_one_unless_it_is_wanted(broker: FakeBroker) -> 
     reader, start = begun(broker)
     ended(broker, "payments", 4)
     broker.topic("payments", "second").publish([b"x"] * 2)
-    limit = reader.getDefaultReadLimit()
     with pytest.raises(DataLost, match=r"payments.*deleted and made again"):
-        reader.latestOffset(start, limit)
+        latest(reader, start)
     ignoring = stream_reader(broker, subscribe="", subscribePattern=".*", onTopicDeleted="ignore")
-    end = ignoring.latestOffset(start, limit)
+    end = latest(ignoring, start)
     assert end["topics"]["payments"] == {"identity": "second", "partitions": {"0": 2}}
     assert read(ignoring, *ignoring.partitions(start, end)) == [0, 1]
 
@@ -86,13 +82,12 @@ def test_an_ephemeral_topic_comes_and_goes(broker: FakeBroker) -> None:
     name = "live#ephemeral"
     broker.topic(name).publish([b"x"] * 4)
     reader, start = begun(broker)
-    limit = reader.getDefaultReadLimit()
     del broker.topics[name]
-    gone = reader.latestOffset(start, limit)
+    gone = latest(reader, start)
     assert name not in gone["topics"]
     broker.topic(name, "second").publish([b"x"] * 2)
     for before in (start, gone):
-        end = reader.latestOffset(before, limit)
+        end = latest(reader, before)
         assert read(reader, *reader.partitions(before, end)) == [0, 1]
 
 
@@ -101,7 +96,7 @@ def test_a_topic_that_ends_under_a_batch(broker: FakeBroker) -> None:
     reader, start = begun(broker)
     for name in ("orders", "payments"):
         broker.topic(name).publish([b"x"])
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    end = latest(reader, start)
     ended(broker, "payments", 5)
     with pytest.raises(DataLost, match=r"payments.*the topic is gone"):
         reader.partitions(start, end)

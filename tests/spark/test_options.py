@@ -97,14 +97,11 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (False, {"assign": "{}", "subscribe": "a"}, "exactly one of subscribe"),
         (False, {"subscribe": "", "assign": '{"a":[255]}'}, "assign.*0 to 254"),
         (False, {"subscribe": "", "assign": '{"a":[]}'}, "assign.*JSON such as"),
-        (False, {"subscribe": "", "assign": '{"a":["1"]}'}, "assign.*JSON such as"),
         (False, {"subscribe": ","}, "names no topic"),
         (False, {"subscribePattern": "("}, "subscribePattern.*no regex"),
         (False, {"startingOffsets": "first"}, 'startingOffsets.*"earliest", "latest" or JSON'),
         (False, {"startingOffsets": '{"a":{"0":"1"},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (False, {"startingOffsets": '{"a":{"0":-3},"b":{"0":1}}'}, "-2 is the earliest"),
-        (False, {"startingOffsets": '{"a":{"0":true},"b":{"0":1}}'}, "startingOffsets"),
-        (False, {"startingOffsets": '{"a":{"one":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (False, {"startingOffsets": '{"a":{"255":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (False, {"startingOffsets": '{"a":{},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (
@@ -174,6 +171,12 @@ def test_options_of_spark_are_ignored() -> None:
 def test_bad_options_are_named(given: dict[str, str], reason: str, streaming: bool) -> None:
     with pytest.raises(ConfigError, match=reason):
         read_sink_options(given, streaming)
+
+
+def test_rows_are_only_appended() -> None:
+    for streaming, reason in ((False, "use append"), (True, "foreachBatch")):
+        with pytest.raises(ConfigError, match=reason):
+            read_sink_options({**URL, "topic": "orders"}, streaming, overwrite=True)
 
 
 def test_a_table_for_rejected_rows() -> None:

@@ -13,7 +13,7 @@ from penstock.spark.source import BatchReader, StreamReader, Task
 from penstock.spark.stager import with_headers
 
 from .fakebroker import FakeBroker
-from .test_reader import batch_reader, stream_reader
+from .test_reader import batch_reader, latest, stream_reader
 
 SIZES = {0: 4, 1: 90, 2: 0, 3: 6}  # of 100
 
@@ -43,10 +43,6 @@ def spans(tasks: Any) -> dict[int, tuple[int, int]]:
 def ends(document: dict[str, Any], topic: str = "orders") -> dict[str, int]:
     found: dict[str, int] = document["topics"][topic]["partitions"]
     return found
-
-
-def latest(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    return reader.latestOffset(start, reader.getDefaultReadLimit())
 
 
 # --- what is read ---

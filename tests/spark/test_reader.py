@@ -39,6 +39,10 @@ def read(reader: BatchReader | StreamReader, *tasks: Any) -> list[int]:
     ]
 
 
+def latest(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
 def whole(identity: str = "first", start: int = 0, end: int = 30) -> Task:
     return Task((Range(Log("orders", identity, 0), start, end),))
 
@@ -250,19 +254,15 @@ def test_a_batch_is_bounded_by_bytes_too(broker: FakeBroker) -> None:
     given = {"subscribe": "orders,small", "maxBytesPerTrigger": "4000"}
     reader = stream_reader(broker, **given)
     start = reader.initialOffset()
-    limit = reader.getDefaultReadLimit()
     reached: list[dict[str, int]] = []
-    while True:
-        end = reader.latestOffset(start, limit)
-        if end == start:
-            break
+    while (end := latest(reader, start)) != start:
         reached.append(end_of(end))
         start = end
     assert reached[0] == {"orders": 4, "small": 4}
     assert reached[-1] == {"orders": 10, "small": 10}
     assert len(reached) == 3
     both = stream_reader(broker, **given, maxOffsetsPerTrigger="4")
-    end = both.latestOffset(both.initialOffset(), both.getDefaultReadLimit())
+    end = latest(both, both.initialOffset())
     assert end_of(end) == {"orders": 2, "small": 2}
 
 

@@ -92,22 +92,6 @@ def test_a_version_is_written_once_for_each_topic(spark: SparkSession, broker: F
     assert broker.topics["orders"].end == 20
 
 
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [
-        ("overwrite", "messages are added to a topic: use append"),
-        ("error", "ErrorIfExists"),
-        ("ignore", "Ignore"),
-    ],
-)
-def test_other_modes_are_refused(
-    spark: SparkSession, broker: FakeBroker, mode: str, reason: str
-) -> None:
-    with pytest.raises(Exception, match=reason):
-        write(numbers(spark, 10), broker, mode, topic="orders")
-    assert broker.requests == []
-
-
 def with_a_big_row(spark: SparkSession) -> DataFrame:
     return numbers(spark, 1000).selectExpr(
         "CASE WHEN body = '700' THEN repeat('x', 101) ELSE body END AS body"

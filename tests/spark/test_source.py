@@ -26,14 +26,6 @@ def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -
     assert asked.where("headers['a'] = 'x' AND key = 'k'").count() == 1
 
 
-def test_a_filter_does_not_stay_for_later_queries(spark: SparkSession, broker: FakeBroker) -> None:
-    broker.topic("orders").publish([b"x"] * 100)
-    frame = batch(spark, broker)
-    assert frame.count() == 100
-    assert frame.where("offset >= 90").count() == 10
-    assert frame.count() == 100
-
-
 @pytest.mark.parametrize(
     "given",
     [
