@@ -135,37 +135,23 @@ def _dropped_members(schema: StructType, parsed: Column, document: Column) -> Co
 
 
 def _dropped(kind: DataType, value: Column, original: Column) -> Column:
-    """A variant, null where nothing is dropped."""
-    if not isinstance(kind, StructType):
-        return F.when(_is_dropped(kind, value, original), original)
-    inside = _dropped_members(kind, value, original)
-    return F.when(_is_nothing(value, original), original).when(
-        F.size(inside) > 0, F.to_variant_object(inside)
-    )
-
-
-def _is_dropped(kind: DataType, value: Column, original: Column) -> Column:
-    """Something of this value, wherever in it."""
-    nothing = _is_nothing(value, original)
+    """A variant, null where nothing is dropped, wherever in the value."""
+    is_lost = value.isNull() & original.isNotNull() & ~F.is_variant_null(original)
+    inside = F.lit(False)
     if isinstance(kind, StructType):
-        inside = F.size(_dropped_members(kind, value, original)) > 0
-    elif isinstance(kind, ArrayType):
+        members = _dropped_members(kind, value, original)
+        rest = F.when(F.size(members) > 0, F.to_variant_object(members))
+        return F.when(is_lost, original).otherwise(rest)
+    if isinstance(kind, ArrayType):
         element, members = kind.elementType, F.try_variant_get(original, "$", "array<variant>")
-        pairs = F.zip_with(value, members, lambda one, other: _is_dropped(element, one, other))
-        inside = F.exists(pairs, lambda dropped: dropped)
+        pairs = F.zip_with(value, members, lambda one, other: _dropped(element, one, other))
+        inside = F.exists(pairs, lambda dropped: dropped.isNotNull())
     elif isinstance(kind, MapType):
         inner = kind.valueType
         inside = F.exists(
             F.map_entries(F.try_variant_get(original, "$", "map<string,variant>")),
-            lambda entry: _is_dropped(inner, value[entry["key"]], entry["value"]),
+            lambda entry: _dropped(inner, value[entry["key"]], entry["value"]).isNotNull(),
         )
     elif isinstance(kind, ByteType | DecimalType):
         inside = value.try_cast(_EXACT) != F.try_variant_get(original, "$", _EXACT)
-    else:
-        return nothing
-    return nothing | F.coalesce(inside, F.lit(False))
-
-
-def _is_nothing(value: Column, original: Column) -> Column:
-    """Null, although the original is not."""
-    return value.isNull() & original.isNotNull() & ~F.is_variant_null(original)
+    return F.when(is_lost | F.coalesce(inside, F.lit(False)), original)

@@ -93,14 +93,9 @@ class Audit:
             if rows is not None:
                 say(f"offsets of {source}")
                 self._check_log(source, _by_spark(rows), "repeated_offset", "id_falls", "gap")
-        rules = self._rules
         return Report(
             self._topic,
-            rules.since,
-            rules.until,
-            rules.as_of,
-            rules.settle_s,
-            rules.stuck_s,
+            *self._rules[:-1],  # the times
             self._coverage(),
             self._partitions(),
             tuple(channels),
