@@ -96,21 +96,21 @@ def test_errors_that_are_not_retried(error: Exception) -> None:
     assert outage_of(error) == ""
     progress = Waits()
     with pytest.raises(type(error)):
-        Outages(progress, None).ride_out(failing(error), 0)
+        Outages(progress, None).ride_out(failing(error))
     assert progress.waits == []
 
 
 def test_a_stop_ends_the_wait() -> None:
     progress = Waits()
     progress.stop_after = 3
-    assert Outages(progress, None).ride_out(failing(*[AWAY] * 40), 0) == 0
+    assert Outages(progress, None).ride_out(failing(*[AWAY] * 40)) is None
     assert progress.seen == [(True, 1), (True, 2), (True, 3)]
 
 
 def test_processes_that_die_again_and_again_have_a_reason() -> None:
     progress = Waits()
     with pytest.raises(Exception, match="exited unexpectedly"):
-        Outages(progress, None).ride_out(failing(*[CRASH] * 40), 0)
+        Outages(progress, None).ride_out(failing(*[CRASH] * 40))
     assert len(progress.waits) == 5
 
 
@@ -125,10 +125,10 @@ def test_a_machine_that_is_too_busy_is_waited_for(monkeypatch: pytest.MonkeyPatc
     for wait_s, tries in ((0.0, 5), (1000.0, 40), (None, 40)):
         progress = Waits()
         if tries == 40:
-            assert Outages(progress, wait_s).ride_out(failing(*[late] * 40), 0) == 7
+            assert Outages(progress, wait_s).ride_out(failing(*[late] * 40)) == 7
         else:
             with pytest.raises(Exception, match="failed to connect back"):
-                Outages(progress, wait_s).ride_out(failing(*[late] * 40), 0)
+                Outages(progress, wait_s).ride_out(failing(*[late] * 40))
         assert len(progress.waits) == tries
 
 
@@ -161,7 +161,7 @@ def test_rows_are_counted_over_all_attempts() -> None:
             raise AWAY
         return 0
 
-    assert Outages(progress, None).ride_out(attempt, 1) == 0
+    assert Outages(progress, None).ride_out(attempt) == 0
     assert (progress.state.rows, progress.state.total) == (8, 15)
     assert not progress.state.waiting
 
@@ -176,5 +176,5 @@ def test_pauses_grow_until_something_was_done() -> None:
         raise AWAY
 
     with pytest.raises(StopIteration):
-        Outages(progress, None).ride_out(attempt, 1)
+        Outages(progress, None).ride_out(attempt)
     assert progress.waits == [1, 2, 4, 8, 16, 30, 30, 1, 2]

@@ -21,7 +21,6 @@ from penstock.pipelines.reporter import (
     Screen,
     Teller,
     furthest_behind,
-    head_of,
     reported,
     served,
 )
@@ -62,13 +61,11 @@ def settings(**changed: Any) -> Settings:
 
 class World:
     def __init__(self, **changed: Any) -> None:
-        chosen = settings(**changed)
         self.out = io.StringIO()
         self.progress = Progress("sample", 0, self.out)
         self.nsqd = Kept()
-        screen = Screen((*COMMON, *sample.PIPELINE.settings), chosen)
-        head = head_of(sample.PIPELINE, "nightly", screen, 100.0)
-        self.teller = Teller(head, screen, self.progress, self.nsqd)
+        chosen = settings(**changed)
+        self.teller = Teller(sample.PIPELINE, "nightly", chosen, self.progress, self.nsqd)
 
     def look(self) -> RunStatus:
         self.teller.look()

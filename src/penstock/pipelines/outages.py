@@ -39,22 +39,22 @@ class Outages:
         self._rows = 0  # that were done then
         self._began_s = 0.0  # when the first of the failures was
 
-    def ride_out(self, attempt: Callable[[], int], stopped: int) -> int:
-        """The result of the first attempt that no outage ended; `stopped` when a stop is requested
+    def ride_out(self, attempt: Callable[[], int | None]) -> int | None:
+        """The result of the first attempt that no outage ended; None when a stop is requested
         meanwhile. Any other error is raised."""
         while True:
             try:
                 return attempt()
             except Exception as error:
                 if self._progress.stopping and outage_of(error):
-                    return stopped
+                    return None
                 pause_s = self._pause(error)
                 if pause_s is None:
                     raise
                 self._progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
                 self._progress.note(outages=self._progress.state.outages + 1, waiting=True)
             if self._progress.wait(pause_s):
-                return stopped
+                return None
             self._progress.begin_again()
 
     def _pause(self, error: Exception) -> float | None:

@@ -58,9 +58,7 @@ def reported(
     was stopped."""
     with ExitStack() as stack:
         if not settings.flag("no-report"):
-            screen = Screen((*COMMON, *pipeline.settings), settings)
-            head = head_of(pipeline, name, screen, time.time())
-            teller = Teller(head, screen, progress, Outlet(settings))
+            teller = Teller(pipeline, name, settings, progress, Outlet(settings))
             teller.start()
             stack.callback(teller.end)
         try:
@@ -112,8 +110,9 @@ class Outlet:
             api.close()
 
 
-def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> RunStatus:
+def _head(pipeline: Pipeline, name: str, screen: Screen) -> RunStatus:
     """The constant part of its state."""
+    now_s = time.time()
     return RunStatus(
         run=runs.new_run_id(pipeline.name, now_s),
         seq=0,
@@ -131,9 +130,11 @@ def head_of(pipeline: Pipeline, name: str, screen: Screen, now_s: float) -> RunS
 
 
 class Teller:
-    def __init__(self, head: RunStatus, screen: Screen, progress: Progress, outlet: Outlet) -> None:
-        self._sent = head
-        self._screen = screen
+    def __init__(
+        self, pipeline: Pipeline, name: str, settings: Settings, progress: Progress, outlet: Outlet
+    ) -> None:
+        self._screen = Screen((*COMMON, *pipeline.settings), settings)
+        self._sent = _head(pipeline, name, self._screen)
         self._progress = progress
         self._outlet = outlet
         self._ended = threading.Event()

@@ -129,22 +129,20 @@ class Pipeline:
 def run_by_name(
     name: str,
     arguments: Sequence[str],
-    environment: Mapping[str, str] | None = None,
     address_flags: Callable[[frozenset[str]], list[str]] = lambda explicit: [],
 ) -> int:
     """`penstock pipeline run NAME ...`. Returns the exit code. `address_flags` returns address
     arguments, given the explicit settings."""
-    variables = os.environ if environment is None else environment
     pipeline: Pipeline | None = None
     try:
-        path = settings.config_path(name, arguments, variables)
+        path = settings.config_path(name, arguments, os.environ)
         document = read_document(path) if path else {}
         chosen = settings.choose(name, document, registry.PIPELINES)
         pipeline = registry.load(chosen)
-        found = settings.resolve(name, pipeline.settings, arguments, variables, document)
+        found = settings.resolve(name, pipeline.settings, arguments, os.environ, document)
         if more := address_flags(found.explicit):
             arguments = [*more, *arguments]
-            found = settings.resolve(name, pipeline.settings, arguments, variables, document)
+            found = settings.resolve(name, pipeline.settings, arguments, os.environ, document)
     except HelpWanted:
         sys.stdout.write(pipeline.usage() if pipeline else "")
         return DONE
@@ -177,7 +175,7 @@ class Run:
                     if address := self._found.text("metrics-address"):
                         metrics = RunMetrics(self._pipeline.name, self._name, self._progress)
                         stack.enter_context(served(address, metrics))
-                    self._outages.ride_out(self._checked, DONE)
+                    self._outages.ride_out(partial(self._pipeline.check, self._found))
                     with reported(self._pipeline, self._name, self._found, self._progress):
                         self._work()
                 ended = self._progress.state
@@ -191,24 +189,20 @@ class Run:
         self._progress.console.fail(f"penstock pipeline {self._name}: {reason}")
         return self._pipeline.failed
 
-    def _checked(self) -> int:
-        self._pipeline.check(self._found)
-        return DONE
-
     def _work(self) -> None:
-        progress, code = self._progress, DONE
+        progress, code = self._progress, None
         try:
             if not progress.stopping:
                 progress.say("Spark is starting")
                 with open_for(self._pipeline, self._found) as session:
                     progress.note(phase="running", said="")
                     if not progress.stopping:
-                        code = self._outages.ride_out(partial(self._attempt, session), DONE)
+                        code = self._outages.ride_out(partial(self._attempt, session))
         except Exception as error:
             more = "; --outage-wait=10m waits longer" if is_late(error) else ""
             progress.end("failed", self._pipeline.failed, cause_line(error) + more)
         else:
-            progress.end("stopped" if progress.stopping else "finished", code)
+            progress.end("stopped" if progress.stopping else "finished", code or DONE)
 
     def _attempt(self, session: SparkSession) -> int:
         try:

@@ -7,7 +7,6 @@ apart, tell whether that one is among them. While they are asked others may be f
 first is asked again, and where the channel does not hold still nothing is said.
 """
 
-from collections.abc import Callable
 from enum import Enum
 
 from penstock.errors import BrokerRefused, FetchFailed
@@ -25,9 +24,6 @@ class Answer(Enum):
     AHEAD = "the channel has not come to it"
     GONE = "deleted from the log"
     UNKNOWN = "nobody knows"
-
-
-Ask = Callable[[str, int, int, str], Answer]  # channel, partition, offset, id
 
 
 class Asker:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from penstock import limits
 from penstock.pipelines.audit import rules as sql
-from penstock.pipelines.audit.channel_state import Answer, Ask
+from penstock.pipelines.audit.channel_state import Answer, Asker
 from penstock.pipelines.audit.report import (
     ARCHIVE,
     LOG,
@@ -70,7 +70,7 @@ class Tables:
 
 class Audit:
     def __init__(
-        self, tables: Tables, rules: Rules, topic: str, examples: int, ask: Ask | None = None
+        self, tables: Tables, rules: Rules, topic: str, examples: int, ask: Asker | None = None
     ) -> None:
         """`ask`: asks nsqd about messages that look lost or stuck."""
         self._tables = tables

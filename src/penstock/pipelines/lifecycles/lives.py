@@ -82,12 +82,6 @@ def lives_of(events: str, names: Iterable[str] = NAMES) -> str:
     return f"SELECT {KEY}, {columns} FROM {events} WHERE {OF_MESSAGES} GROUP BY {KEY}"
 
 
-def merged(parts: str) -> str:
-    """A query for lifecycles spread over several parts, each of them once."""
-    columns = ", ".join(f"{how}({n})::{kind} AS {n}" for n, (_, how, kind) in _COLUMNS.items())
-    return f"SELECT {KEY}, {columns} FROM {parts} GROUP BY {KEY}"
-
-
 def fate_of(in_range: str) -> str:
     """`in_range` selects messages that ended together with many others."""
     return f"""CASE WHEN finishes > 0 THEN 'finished' WHEN endings > 0 OR {in_range} THEN 'ended'
@@ -177,6 +171,7 @@ def brought_up(first: float, end: float) -> str:
     """A query for all rows of the offsets [first, end), after more events. `fresh` are the
     lifecycles of these, `old` the existing rows, `firsts` has the position in `_trace` of each
     channel's first event, `ended` the offsets that ended together."""
+    sums = ", ".join(f"{how}({n})::{kind} AS {n}" for n, (_, how, kind) in _COLUMNS.items())
     return f"""
     WITH parts AS (
         SELECT {KEY}, {", ".join(NAMES)} FROM fresh
@@ -192,7 +187,7 @@ def brought_up(first: float, end: float) -> str:
         SELECT channel, {_MESSAGE}, 0 AS attempts, 0 AS sends, 0 AS finishes, 0 AS given_back,
             0 AS endings, 0 AS delays, 0 AS releases
         FROM message JOIN firsts ON published_at >= position),
-    life AS ({merged("begun")}),
+    life AS (SELECT {KEY}, {sums} FROM begun GROUP BY {KEY}),
     fated AS (
         SELECT life.*, {fate_of('coalesce(life."offset" < ended."end", false)')} AS fate
         FROM life {within("ended")})
