@@ -236,32 +236,16 @@ def _begin(
     location.create(shape, configuration(settings))
     beginning = Beginning(settings, location, progress, record is not None)
     if record is None:
-        record = _new_record(checkpoint, wanted, settings, beginning)
+        application = checkpoints.new_application(settings.text("name"))
+        if settings.flag("recover"):
+            topic_logs.claim(location, application, beginning.owned, takes_over=True)
+        fresh = replace(wanted, application=application, starting=beginning.starting())
+        record = checkpoint.begin(fresh, location, beginning.owned)
     topic_logs.claim(location, record.application, beginning.owned)
     for topic in sorted(set(topics) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
     begin = beginning.of_checkpoint(record.starting, checkpoint.has_batches())
     return _start(session, settings, replace(record, starting=begin), ddl, shape)
-
-
-def _new_record(
-    checkpoint: Checkpoint, wanted: Record, settings: Settings, beginning: Beginning
-) -> Record:
-    """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
-    other one is refused; its record is removed, or it would be taken for a beginning."""
-    location, names = location_of(settings), beginning.owned
-    application = checkpoints.new_application(settings.text("name"))
-    if settings.flag("recover"):
-        topic_logs.claim(location, application, names, takes_over=True)
-    record = replace(wanted, application=application, starting=beginning.starting())
-    topic_logs.claimed(topic_logs.known(location), application, names)
-    checkpoint.make(record)
-    try:
-        topic_logs.claim(location, application, names)
-    except ConfigError:
-        checkpoint.forget()
-        raise
-    return record
 
 
 def _start(

@@ -10,12 +10,14 @@ stands in a file beside it (`topic_logs`).
 """
 
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, TableAway
+from penstock.pipelines import topic_logs
 from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import TableLocation
 
@@ -91,7 +93,20 @@ class Checkpoint:
             raise TableAway(location.uri, rule)
         return record
 
-    def make(self, record: Record) -> None:
+    def begin(self, record: Record, location: TableLocation, topics: Collection[str]) -> Record:
+        """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
+        other one is refused; its record is removed, or it would be taken for a beginning."""
+        topic_logs.claimed(topic_logs.known(location), record.application, topics)
+        self._make(record)
+        try:
+            topic_logs.claim(location, record.application, topics)
+        except ConfigError:
+            files, path = self._at(_RECORD)
+            files.delete(path, False)
+            raise
+        return record
+
+    def _make(self, record: Record) -> None:
         """Whole, or not at all."""
         files, fresh = self._at(f".{_RECORD}.{uuid.uuid4()}")
         stream = files.create(fresh)
@@ -100,11 +115,6 @@ class Checkpoint:
         finally:
             stream.close()
         files.rename(fresh, self._at(_RECORD)[1])
-
-    def forget(self) -> None:
-        """A record without a later use."""
-        files, path = self._at(_RECORD)
-        files.delete(path, False)
 
     def has_batches(self) -> bool:
         """Spark knows the position of the query, and does not ask for a beginning."""

@@ -89,17 +89,17 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         )
         raise ConfigError("table", settings.text("table"), rule)
     location.create(SHAPE, configuration(settings))
-    made = record or replace(wanted, application=checkpoints.new_application("trace"))
-    topic_logs.claim(location, made.application, [TOPIC])  # of two that begin at once one goes on
     if record is None:
-        checkpoint.make(made)
+        fresh = replace(wanted, application=checkpoints.new_application("trace"))
+        record = checkpoint.begin(fresh, location, [TOPIC])
+    topic_logs.claim(location, record.application, [TOPIC])
     progress.note(table=location.uri, version_of=location.version, checkpoint=path)
     beside: list[Beside] = [Care(location, settings, progress)]
     lives = _lifecycles(settings)
     if lives:
         table = LifeTable(settings.text("table"), lives, storage_options(settings))
         beside.insert(0, LifeKeeper(table, settings.seconds("lifecycles-every"), progress))
-    target = Target(location, SHAPE, made.application)
+    target = Target(location, SHAPE, record.application)
     query = started(_events(session, settings), settings, "trace", target, path)
     follow(query, progress, *beside)
     if settings.flag("report"):
