@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError
 from penstock.pipelines import topic_logs, trace
+from penstock.pipelines.checkpoints import Checkpoint
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
 from penstock.spark.delta_table import TableLocation
@@ -80,6 +81,21 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path
         run(spark, broker, table)
         with pytest.raises(ConfigError, match="would come again"):
             run(spark, broker, table, checkpoint=str(tmp_path / "other"))
+
+
+def test_a_run_that_died_at_its_beginning_is_followed_by_another(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise InterruptedError
+
+    with FakeBroker() as broker:
+        broker.topic(TOPIC).publish([life(0, 10)])
+        with monkeypatch.context() as patched:
+            patched.setattr(Checkpoint, "_make", killed)
+            with pytest.raises(InterruptedError):
+                run(spark, broker, tmp_path / "trace")
+        assert run(spark, broker, tmp_path / "trace") == 0
 
 
 def test_a_table_that_another_run_has_begun_is_refused(spark: SparkSession, tmp_path: Path) -> None:
