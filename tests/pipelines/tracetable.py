@@ -67,8 +67,8 @@ class Events:
         rows = len(order)
         position = np.arange(rows)
         traces, untraced = np.zeros(rows, np.int64), np.ones(rows, bool)
-        for position, trace_id in (trace_ids or {}).items():
-            traces[offset == position], untraced[offset == position] = trace_id, False
+        for at, trace_id in (trace_ids or {}).items():
+            traces[offset == at], untraced[offset == at] = trace_id, False
         time = pa.array(self.time_us[order]).cast(pa.timestamp("us", tz="UTC"))
         columns = {
             "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
