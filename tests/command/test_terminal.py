@@ -1,6 +1,8 @@
 import io
 import re
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -63,9 +65,28 @@ def test_a_table_that_is_too_wide_becomes_blocks(monkeypatch: pytest.MonkeyPatch
     assert max(map(len, lines)) <= 40
 
 
-def test_progress_is_seen_where_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, is_seen in ((io.StringIO(), False), (Tty(), True)):
+class AtOnce(threading.Thread):
+    """A timer whose time is up."""
+
+    def __init__(self, after_s: float, act: Callable[[], None]) -> None:
+        super().__init__(target=act)
+
+    def start(self) -> None:
+        super().start()
+        self.join()
+
+    def cancel(self) -> None:
+        """It is too late."""
+
+
+def test_progress_is_seen_where_somebody_watches_and_it_takes_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick, slow = threading.Timer, AtOnce
+    for stream, timer in ((io.StringIO(), slow), (Tty(), slow), (Tty(), quick)):
         monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr("threading.Timer", timer)
+        is_seen = stream.isatty() and timer is slow
         with Progress("read") as progress:
             progress.show(100, 400)
         assert ("100 of 400" in stream.getvalue()) == is_seen
@@ -73,7 +94,9 @@ def test_progress_is_seen_where_somebody_watches(monkeypatch: pytest.MonkeyPatch
 
 def test_progress_does_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.setattr("sys.stderr", Tty())
+    monkeypatch.setattr("threading.Timer", AtOnce)
+    stream = Tty()
+    monkeypatch.setattr("sys.stderr", stream)
     with Progress("read") as progress:
         progress.show(100, 400)
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    assert stream.getvalue() == ""

@@ -7,12 +7,14 @@ or `TERM` is `dumb`. rich draws them, and is imported when it does. Numbers for 
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 _GAP = 2  # between columns
+_PROGRESS_AFTER_S = 1.0
 _NAME_MIN = 12  # a name is folded to no less
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
@@ -124,27 +126,34 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
 
 
 class Progress:
-    """One line on stderr with the progress of long work. Silent without a terminal, and without the
-    extra `cli`: `to_nsq` does not need it."""
+    """One line on stderr with the progress of work that takes more than a second. Silent without a
+    terminal, and without the extra `cli`: `to_nsq` does not need it."""
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self._timer: threading.Timer | None = None
         self._bar: Any = None
 
     def __enter__(self) -> Self:
         if is_watched(sys.stderr):
-            try:
-                from rich.console import Console
-                from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-            except ModuleNotFoundError:
-                return self
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"),
-                TimeElapsedColumn(), console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self._bar.start()
-            self._task = self._bar.add_task(self._what, total=None, far="")
+            self._timer = threading.Timer(_PROGRESS_AFTER_S, self._begin)
+            self._timer.daemon = True
+            self._timer.start()
         return self
+
+    def _begin(self) -> None:
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        except ModuleNotFoundError:
+            return
+        bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]}"),
+            TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self._task = bar.add_task(self._what, total=None, far="")
+        bar.start()
+        self._bar = bar
 
     def show(self, done: int, total: int = 0) -> None:
         if self._bar is not None:
@@ -152,5 +161,8 @@ class Progress:
             self._bar.update(self._task, completed=done, total=total or None, far=far)
 
     def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
         if self._bar is not None:
             self._bar.stop()

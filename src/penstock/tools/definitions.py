@@ -64,9 +64,9 @@ def export(
 ) -> int:
     """Write all topics and channels, as JSON."""
     snapshot = _seen(at.members())
-    text = definitions.to_text(
-        asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
-    )
+    with terminal.Progress("reading settings"):
+        taken = asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
+    text = definitions.to_text(taken)
     if file:
         replace_file(OsDisk(), file, text)
         print(f"written to {file}", file=sys.stderr)
@@ -106,7 +106,8 @@ def put(
     members = at.nodes()
     upstream = NodeUpstream(at.where.tls(), at.where.http_secret())
     addresses = _chosen([node.address for node in members], on or [])
-    changes = asyncio.run(definitions.changes(upstream, _seen(members), wanted, addresses))
+    with terminal.Progress("comparing"):
+        changes = asyncio.run(definitions.changes(upstream, _seen(members), wanted, addresses))
     if not as_json:
         for change in changes:
             print(change.text)
@@ -115,7 +116,8 @@ def put(
     if changes and not dry_run:
         at.where.announce()
         confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD)
-        warning, done_on = asyncio.run(definitions.put(upstream, addresses, wanted)), addresses
+        with terminal.Progress("changing"):
+            warning, done_on = asyncio.run(definitions.put(upstream, addresses, wanted)), addresses
     rows = [change._asdict() for change in changes]
     document = {"changes": rows, "done_on": done_on, "warning": warning}
     Output(document, [f"done on {', '.join(done_on)}"] if done_on else ()).print(as_json)

@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TextIO
 
-from penstock.command.terminal import printable
+from penstock.command import terminal
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.console import Query, Source, distinct, topics_of, within
 from penstock.pipelines import settings
@@ -122,7 +122,8 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
 def _answer(source: Source, statement: str, write: Write) -> None:
     query = Query(source)
     with within():
-        result = _asked(query, source, statement)
+        with terminal.Progress("reading"):
+            result = _asked(query, source, statement)
         for note in query.notes:
             print(f"{note}; --newest N shows more", file=sys.stderr)
         write(result)
@@ -271,7 +272,7 @@ def write_csv(result: Result, out: TextIO) -> None:
 
 def write_plan(result: Result, out: TextIO) -> None:
     for _, plan in result.rows:
-        out.writelines(f"{printable(line)}\n" for line in plan.splitlines())
+        out.writelines(f"{terminal.printable(line)}\n" for line in plan.splitlines())
 
 
 def write_table(result: Result, out: TextIO, cell_chars_max: int = 0) -> None:
@@ -297,5 +298,5 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any, chars_max: int) -> str:
-    text = _NULL if value is None else printable(_text(value))
+    text = _NULL if value is None else terminal.printable(_text(value))
     return text if not chars_max or len(text) <= chars_max else text[: chars_max - 1] + "…"
