@@ -117,6 +117,7 @@ def test_each_drop_doubles_the_time_of_steady_links() -> None:
         readmission.dropped(2, True, now_ns)
         hold_ns = READMISSION_NS << min(doublings, READMISSION_DOUBLINGS_MAX)
         assert readmission.admitted(now_ns + hold_ns - 1) == []
+        assert readmission.left_ns(2, now_ns + hold_ns - 1) == 1
         assert readmission.admitted(now_ns + hold_ns) == [2]
         assert readmission.held_off == set()
         now_ns += hold_ns

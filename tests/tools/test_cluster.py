@@ -106,6 +106,13 @@ def test_a_node_is_down(nodes: Nodes) -> None:
     assert json.loads(nodes.says(0, "topics", "--json"))["rows"][0]["under_replicated"] == 5
 
 
+def test_a_follower_that_failed_repeatedly_is_held_off(nodes: Nodes) -> None:
+    nodes.partitions = [partition(0, 0, [0, 1])]
+    assert "without node 2. It catches up; if the lag does not fall" in nodes.check(1)
+    nodes.partitions[0]["followers"] = [{"node": 2, "lag": 0, "held_off_seconds": 41.7}]
+    assert "It has failed repeatedly: it counts again in 42 s" in nodes.check(1)
+
+
 def test_a_node_that_is_drained_and_down_is_to_be_removed(nodes: Nodes) -> None:
     nodes.alive[2], nodes.states[2] = False, "draining"
     nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]

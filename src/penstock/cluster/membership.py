@@ -292,10 +292,14 @@ class Readmission:
         self.held_off.difference_update(steady)
         return sorted(steady)
 
-    def _is_steady(self, node: int, mono_ns: int) -> bool:
+    def left_ns(self, node: int, mono_ns: int) -> int:
+        """The time for which a node that is held off has to stay linked."""
         past = self._past[node]
-        since_ns = past.steady_since_ns
-        return since_ns is not None and mono_ns - since_ns >= past.hold_ns
+        since_ns = mono_ns if past.steady_since_ns is None else past.steady_since_ns
+        return max(past.hold_ns - (mono_ns - since_ns), 0)
+
+    def _is_steady(self, node: int, mono_ns: int) -> bool:
+        return self._past[node].steady_since_ns is not None and not self.left_ns(node, mono_ns)
 
 
 class Slowness:

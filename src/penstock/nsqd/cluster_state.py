@@ -207,15 +207,17 @@ class ClusterState:
         if leadership is None:
             return []
         machine = leadership.machine
-        return [
-            {
-                "node": node,
-                "end_offset": max(peer.counted, 0),
-                "lag": machine.end - max(peer.counted, 0),
-            }
-            for node, peer in sorted(machine.peers.items())
-            if peer.replica
-        ]
+        readmission = self._cluster.participant.proposals.members.readmission
+        rows = []
+        for node, peer in sorted(machine.peers.items()):
+            if peer.replica:
+                counted = max(peer.counted, 0)
+                row: Row = {"node": node, "end_offset": counted, "lag": machine.end - counted}
+                if node in readmission.held_off:
+                    left_ns = readmission.left_ns(node, time.monotonic_ns())
+                    row["held_off_seconds"] = round(left_ns / SECOND, 1)
+                rows.append(row)
+        return rows
 
 
 def _bytes_from(log: LogView, offset: int) -> int:

@@ -6,7 +6,7 @@ partition the answer of the newest epoch counts, the leader's before others.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -150,9 +150,14 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
     """The same fault of several partitions is one finding: a node that is down concerns
     hundreds."""
     down, stuck = found.down(), found.stuck()
+    followers = [one for row in found.partitions for one in row.get("followers") or ()]
+    held_s: dict[int, float] = {}
+    for one in followers:
+        node, left_s = one["node"], one.get("held_off_seconds", 0)
+        held_s[node] = max(held_s.get(node, 0), left_s)
     groups: dict[tuple[int, str, str], list[Row]] = {}
     for row in found.partitions:
-        groups.setdefault(_fault(row, down, stuck), []).append(row)
+        groups.setdefault(_fault(row, down, stuck, held_s), []).append(row)
     for (level, fault, do), rows in sorted(groups.items(), key=lambda item: -item[0][0]):
         if level == OK:
             continue
@@ -160,7 +165,9 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
         yield Finding(level, f"{listed(map(title, rows), NAMES_SHOWN)}: {fault}", since, do)
 
 
-def _fault(row: Row, down: set[int], stuck: Collection[int]) -> tuple[int, str, str]:
+def _fault(
+    row: Row, down: set[int], stuck: Collection[int], held_s: Mapping[int, float]
+) -> tuple[int, str, str]:
     here = [node for node in row["in_sync"] if node not in down]
     if row["offline"] or row["leader"] is None:
         do = "One of them leads within seconds; if none does, look at their logs"
@@ -180,8 +187,9 @@ def _fault(row: Row, down: set[int], stuck: Collection[int]) -> tuple[int, str, 
             return WARNING, fault, "Add a node: it gets a replica"
         if apart & down:
             return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
-        do = "It catches up, and after repeated failures counts minutes later; if the lag does not"
-        return WARNING, fault, f"{do} fall, look at its log"
+        if wait_s := max(held_s.get(node, 0) for node in apart):
+            return WARNING, fault, f"It has failed repeatedly: it counts again in {wait_s:.0f} s"
+        return WARNING, fault, "It catches up; if the lag does not fall, look at its log"
     return OK, "", ""
 
 
