@@ -36,13 +36,15 @@ def main(
     )
 
     def write(changed: DataFrame, batch_id: int) -> None:
-        """The counts that a batch has changed. Its number makes a repeat harmless."""
+        """The counts that a batch has changed. Its number makes a repeat harmless; the query's id
+        is in the checkpoint, so another checkpoint begins anew."""
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         (
             changed.selectExpr("word AS key", "to_json(struct(*)) AS body")
             .write.format("penstock")
             .option("url", url)
             .option("topic", words)
-            .option("txnAppId", f"words of {directory}")
+            .option("txnAppId", query_id)
             .option("txnVersion", str(batch_id))
             .mode("append")
             .save()
