@@ -23,7 +23,6 @@ LONG = (
     "tests/broker/commits/test_commits_crashes.py",
     "tests/cluster/test_storm.py",
     "tests/e2e/test_disk_full.py",
-    "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",

@@ -1,8 +1,7 @@
 """What NSQ's queues do, as stories: heartbeats, timeouts, held output, ephemerals.
 
 They run on a clock that the story moves, so a minute costs nothing and an instant is exact. RDY,
-pausing, CLS, emptying and every mix of answers are random histories' (`kernel/test_model.py`,
-`e2e/test_model.py`).
+pausing, CLS, emptying and every mix of answers are random histories' (`kernel/test_model.py`).
 """
 
 import json

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +79,7 @@ class Client:
 
 
 class World:
-    """One daemon on `path`; `start` it again after `stop` or `kill`."""
+    """One daemon on `path`, until `stop`."""
 
     def __init__(
         self,
@@ -90,43 +89,32 @@ class World:
         *,
         seed: int = 0,
         fetcher: Any = None,
-        **chosen: Any,
     ) -> None:
-        self.path = path
-        self.seed = seed
-        self.fetcher = fetcher or Fetcher()
         self.clock = FakeClock()
-        self.options = options
-        self.disk = QuietDisk()
         self.clients: list[Client] = []  # in the order in which their output is looked at
         self.validates = True  # after every turn; a test of great numbers does without
         self.faults: list[Exception] = []
-        self._kernel = kernel
         self._numbers = itertools.count(1)
-        self._broker_options = {"node_id": 0, "disk_free_bytes_min": 0, **chosen}
         path.mkdir(parents=True)
-        self.start()
-
-    def start(self) -> None:
         self.loop: Any = FakeLoop(self.clock)
-        self.threads = Threads()
+        threads = Threads()
         ports = Ports(
             loop=self.loop,
             clock=self.clock,
-            disk=self.disk,
-            new_engine=self._kernel.Engine,
-            seed=self.seed,
-            new_pool=lambda wake: self.threads,  # the loop watches no descriptor
-            fetcher=self.fetcher,
+            disk=QuietDisk(),
+            new_engine=kernel.Engine,
+            seed=seed,
+            new_pool=lambda wake: threads,  # the loop watches no descriptor
+            fetcher=fetcher or Fetcher(),
             each_second=lambda: None,
             on_fault=self.faults.append,
         )
-        options = replace(self.options, data_path=str(self.path))
-        for_broker = replace(broker_options(options), **self._broker_options)
+        options = replace(options, data_path=str(path))
+        for_broker = replace(broker_options(options), node_id=0, disk_free_bytes_min=0)
         self.node = assemble(ports, options, for_broker)
         self.broker, self.protocol, self.turn = self.node.broker, self.node.protocol, self.node.turn
         self.engine = self.node.engine
-        self.threads.wake = self.turn.soon
+        threads.wake = self.turn.soon
         self.broker.open()
         self.turn.start()
         self.node.housekeeping.start()
@@ -141,13 +129,7 @@ class World:
         self.say(client, magic)
         return client
 
-    def say(self, client: Client, data: bytes, first_bytes: int = -1) -> None:
-        """Bytes from a client, in two pieces when `first_bytes` says so."""
-        if 0 <= first_bytes < len(data):
-            client.conn.feed(data[:first_bytes])
-            self.turn.soon()
-            self.loop.run_ready()
-            data = data[first_bytes:]
+    def say(self, client: Client, data: bytes) -> None:
         client.conn.feed(data)
         self.settle()
 
@@ -185,31 +167,9 @@ class World:
         """Time goes by; timers run when they are due, and only then."""
         self.loop.pass_ns(ns, self._run)
 
-    def tick(self) -> None:
-        """All that is due by now has happened after this."""
-        self.turn.tick()
-        self.settle()
-
-    # --- ends ---
-
-    def hold_syncs(self, held: bool) -> None:
-        self.threads.held = held
-        if not held:
-            self.threads.run()
-        self.settle()
-
     def stop(self) -> None:
-        self.threads.held = False
         self.clients.clear()
         self.turn.stop()
         self.node.housekeeping.stop()
         self.broker.close()
         self.node.close()
-
-    def kill(self) -> None:
-        """What the files hold at this instant is all that is left."""
-        image = self.path.with_name(f"image-{next(self._numbers)}")
-        shutil.copytree(self.path, image)
-        self.stop()
-        shutil.rmtree(self.path)
-        self.path = image

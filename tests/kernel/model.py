@@ -1,15 +1,14 @@
-"""What tails, topics and channels are, in the plainest words that can be run.
+"""What tails and channels are, in the plainest words that can be run.
 
-A topic has a queue. While it is not paused and has a channel, the queue is emptied into all of its
-channels: each gets a copy. A copy waits, is delayed, or is in flight at one consumer until a
-deadline. Finished copies are forgotten. Nothing here is clever, fast, or shared with the product.
+What is committed to a tail is handed to all of its channels: each gets a copy. A copy waits, is
+delayed, or is in flight at one consumer until a deadline. Finished copies are forgotten. Nothing
+here is clever, fast, or shared with the product.
 
 The model does not say what is delivered next, but where there is an order. It says whether a
 delivery is allowed, and what must be there in the end. Times are nanoseconds: `mono_ns` for message
 timeouts, `wall_ns` for delays.
 
-Random histories hold the kernel against it by itself (`test_model.py`), and whole daemons
-(`e2e/test_model.py`).
+Random histories hold the kernel against it (`test_model.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -70,7 +69,6 @@ class ConsumerModel:
 @dataclass(slots=True)
 class ChannelModel:
     name: str
-    ephemeral: bool = False
     paused: bool = False
     copies: dict[bytes, Copy] = field(default_factory=dict)
     consumers: dict[int, ConsumerModel] = field(default_factory=dict)
@@ -84,11 +82,6 @@ class ChannelModel:
 
     def in_state(self, state: State) -> list[Copy]:
         return [copy for copy in self.copies.values() if copy.state is state]
-
-    @property
-    def is_done(self) -> bool:
-        """Is nothing left but what is exhausted?"""
-        return len(self.copies) == len(self.in_state(State.EXHAUSTED))
 
     def held_by(self, number: int) -> list[Copy]:
         return [copy for copy in self.in_state(State.IN_FLIGHT) if copy.owner == number]
@@ -107,12 +100,6 @@ class ChannelModel:
         """Could a consumer have it now?"""
         consumers = self.consumers.values()
         return any(self.is_for(copy, one) and self.room_of(one) > 0 for one in consumers)
-
-    def waits(self, mono_ns: int, wall_ns: int) -> list[int]:
-        """How long until each timeout and each release."""
-        return [copy.deadline_ns - mono_ns for copy in self.in_state(State.IN_FLIGHT)] + [
-            copy.due_ns - wall_ns for copy in self.in_state(State.DELAYED)
-        ]
 
     def beside(self, copy: Copy) -> Iterator[Copy]:
         """The others that the order has something to say about."""
@@ -270,96 +257,6 @@ class ChannelModel:
         for copy in self.in_state(State.IN_FLIGHT):
             self.wait(copy)
         self._begin_order()
-
-
-@dataclass(slots=True)
-class TopicModel:
-    name: str
-    paused: bool = False
-    pending: dict[bytes, int] = field(default_factory=dict)  # published, not yet answered: due
-    log: list[bytes] = field(default_factory=list)  # all that is safe, in order
-    due: dict[bytes, int] = field(default_factory=dict)  # of all in the log
-    handed: int = 0  # so many of the log went to channels, or were emptied away
-    kept_handed: int = 0  # the part of it that a channel with a file of its own has seen
-    ids: dict[bytes, bytes] = field(default_factory=dict)  # as seen in deliveries: id to body
-    channels: dict[str, ChannelModel] = field(default_factory=dict)
-
-    @property
-    def queued(self) -> int:
-        return len(self.log) - self.handed
-
-    def publish(self, body: bytes, due_ns: int) -> None:
-        self.pending[body] = due_ns
-
-    def store(self, bodies: Iterable[bytes], wall_ns: int) -> None:
-        """They are safe now, and so are all that were published before them."""
-        for body in bodies:
-            while body in self.pending:
-                first = next(iter(self.pending))
-                self.due[first] = self.pending.pop(first)
-                self.log.append(first)
-        self.hand_over(wall_ns)
-
-    def hand_over(self, wall_ns: int) -> None:
-        if self.paused or not self.channels:
-            return
-        for body in self.log[self.handed :]:
-            for channel in self.channels.values():
-                channel.accept(body, self.due[body], wall_ns)
-        self._handed_all(kept=any(not channel.ephemeral for channel in self.channels.values()))
-
-    def _handed_all(self, kept: bool) -> None:
-        self.handed = len(self.log)
-        if kept:
-            self.kept_handed = self.handed
-
-    def empty(self) -> None:
-        self._handed_all(kept=True)
-
-    def channel(self, name: str, wall_ns: int) -> ChannelModel:
-        channel = self.channels.get(name)
-        if channel is None:
-            channel = self.channels[name] = ChannelModel(name, name.endswith("#ephemeral"))
-            self.hand_over(wall_ns)
-            if not channel.ephemeral:
-                self.kept_handed = self.handed  # its first word in the journal says so
-        return channel
-
-    def delete_channel(self, name: str) -> None:
-        del self.channels[name]
-        if not self.channels:
-            self.kept_handed = self.handed
-
-    def leave(self, channel: ChannelModel, number: int) -> None:
-        """What the consumer has in flight stays so until it times out."""
-        channel.consumers.pop(number, None)
-        if channel.ephemeral and not channel.consumers and channel.name in self.channels:
-            self.delete_channel(channel.name)
-
-    def restart(self, stored: int, depth: int, wall_ns: int) -> None:
-        """`stored` is what the log turned out to hold: no less than what was answered with OK.
-        `depth` is the topic's own queue: messages that only ephemeral channels had seen may be in
-        it again."""
-        unanswered = stored - len(self.log)
-        if not 0 <= unanswered <= len(self.pending):
-            raise Forbidden(
-                f"{self.name}: {stored} messages after the restart; {len(self.log)} were safe and "
-                f"{len(self.pending)} unanswered"
-            )
-        for channel in list(self.channels.values()):
-            channel.restart()
-            if channel.ephemeral:
-                del self.channels[channel.name]
-        if unanswered:
-            self.store(list(self.pending)[:unanswered], wall_ns)
-        self.pending.clear()
-        handed = stored - depth
-        if not self.kept_handed <= handed <= self.handed:
-            raise Forbidden(
-                f"{self.name}: {handed} messages were handed to channels after the restart; "
-                f"{self.handed} before it, {self.kept_handed} at least"
-            )
-        self.handed = handed
 
 
 class Stored(NamedTuple):

@@ -24,9 +24,7 @@ COMMAND_LINE = frozenset(
         "NSQD_HTTP_ADDRESS", "NSQD_TCP_ADDRESS",
     )
 )  # fmt: skip
-_BUILD_AND_TESTS = frozenset(
-    PREFIX + name for name in ("BUILD", "FUZZ_SECONDS", "MODEL_EXAMPLES", "SAMPLE_CONFIG")
-)
+_BUILD_AND_TESTS = frozenset(PREFIX + name for name in ("BUILD", "FUZZ_SECONDS", "SAMPLE_CONFIG"))
 PIPELINES = ("archive", "audit", "replay", "trace")
 
 _KUBERNETES = re.compile(
