@@ -11,9 +11,11 @@ import pytest
 from cases import fresh_seed
 from client.server import Server
 from penstock.client import IdempotentProducer
+from penstock.kernel import decode_bodies
+from penstock.log.disk import OsDisk
+from penstock.log.partition import PartitionLog
 
 from .daemon import Daemon
-from .test_staging import in_the_log
 
 
 class Cutter(Server):
@@ -63,6 +65,13 @@ TOPICS = ["a", "b", "c"]
 async def elsewhere(work: object) -> None:
     """Run `work` in a thread: this loop serves the proxy meanwhile."""
     await asyncio.get_running_loop().run_in_executor(None, work)  # type: ignore[arg-type]
+
+
+def in_the_log(data_path: Path, topic: str) -> list[bytes]:
+    log = PartitionLog.open(OsDisk(), data_path / "topics" / topic / "0")
+    found = [body for _, batch in log.batches(0) for body in decode_bodies(batch, 0)]
+    log.close()
+    return found
 
 
 @pytest.mark.parametrize("durability", ["disk", pytest.param("os", marks=pytest.mark.long)])
