@@ -30,7 +30,6 @@ LONG = (
     "tests/nsqadmin/test_full_disk.py",
     "tests/nsqadmin/test_openapi.py",
     "tests/nsqadmin/test_sockets.py",
-    "tests/nsqd/test_pattern.py::test_no_pattern_takes_long",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
     "tests/pipelines/test_delta_filters.py",
