@@ -54,23 +54,3 @@ def test_a_bit_flips_in_every_file_of_a_topic_on_one_node(cluster: Cluster) -> N
         bring_back(cluster, leader, "flipped")
     check(traffic.report(leader))
     assert (corrupt.data_path / "aside" / "flipped").is_dir()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["*.log", "*.index", "channels.*", "producers", "replica.json"])
-def test_a_bit_flips_in_files_of_one_kind(cluster: Cluster, name: str) -> None:
-    topic, dice = f"kind-{name.strip('*.').replace('.', '')}", random.Random(name)
-    with Traffic(cluster, topic) as traffic:
-        cluster.until(lambda: cluster.is_whole(topic))
-        corrupt = cluster.leader(topic)
-        corrupt.kill()
-        for path in files(corrupt, topic):
-            if path.match(name):
-                flip(path, dice)
-        bring_back(cluster, corrupt, topic)
-        others = [node for node in cluster.nodes if node is not corrupt]
-        for node in others:
-            node.kill()
-            time.sleep(2)
-            bring_back(cluster, node, topic)
-    check(traffic.report(corrupt))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from e2e.lookupd import Lookupd
 from e2e.v2client import Refused, V2Client
 from penstock.tools.main import main
 
@@ -49,22 +48,6 @@ def test_a_cluster_goes_on_with_the_topics_of_a_node(
         assert cluster.faults() == []
 
 
-@pytest.mark.long
-def test_imported_topics_get_replicas_and_outlive_their_node(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
-    with cluster, Lookupd(tmp_path / "lookupd", flag):
-        whole = [(COUNT, 3), (1, 3)]
-        cluster.until(lambda: [_copied(cluster, n) for n in (0, 1)] == whole)
-        cluster.nodes[0].kill()
-        cluster.until(lambda: all(cluster.partition("orders", n)["leader"] for n in (0, 1)))
-        rest = {b"%d" % n for n in range(FINISHED, COUNT)} | {b"late"}
-        assert set(_received(cluster.up(), "one", len(rest))) == rest
-        assert len(set(_received(cluster.up(), "two", COUNT + 1))) == COUNT + 1
-        assert cluster.faults() == []
-
-
 def _fill(alone: Daemon) -> None:
     """A message that is due later is in the second partition."""
     alone.post("/topic/create?topic=orders&partition_num=2")
@@ -79,16 +62,6 @@ def _fill(alone: Daemon) -> None:
         client.rdy(0)
         client.fin(*(message.id for message in messages))
         client.settle()
-
-
-def _copied(cluster: Cluster, number: int) -> tuple[int, int]:
-    """What its leader has of a partition, and how many members."""
-    rows = [
-        row
-        for row in cluster.nodes[0].ask("/cluster")["partitions"]
-        if (row["topic"], row["partition"]) == ("orders", number)
-    ]
-    return rows[0]["end_offset"] or 0, len(rows[0]["in_sync"])
 
 
 def _received(nodes: list[Node], channel: str, count: int) -> list[bytes]:

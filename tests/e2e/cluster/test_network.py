@@ -227,18 +227,6 @@ def five(tmp_path: Path) -> Iterator[Cluster]:
         assert five.faults() == []
 
 
-def test_a_topic_gets_the_replicas_that_it_was_made_without(five: Cluster) -> None:
-    for node in five.nodes[2:]:
-        node.stop()
-    five.until(lambda: not any(five.is_alive(node) for node in five.nodes[2:]))
-    with Traffic(five, "short") as traffic:
-        time.sleep(1)
-        for node in five.nodes[2:]:
-            node.start()
-        five.until(lambda: len(five.partition("short")["in_sync"]) == 3, 120)
-    check(traffic.report(), 0)
-
-
 def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
     """Nothing is lost, and no publish is refused anywhere; then it has nothing to be asked for."""
     drained = five.nodes[1]

@@ -207,27 +207,6 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
     assert len({one["end_offset"] for one in committed}) == 1
 
 
-@pytest.mark.long
-def test_a_node_is_drained_and_holds_replicas_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Its clients stay, also while it has no replica of their topic."""
-    with Lookupd(tmp_path, f"--cluster=etcd://{cluster.etcd.endpoint}/stories"):
-        cluster.make("/topic/create?topic=moved&partition_num=6&replicator=2")
-        with Traffic(cluster, "moved") as traffic:
-            node = cluster.leader("moved")
-            for state, holds in (("draining", False), ("active", True)) * 2:
-                node.ask(f"/cluster/node?node={node.number}&state={state}", "POST")
-                cluster.until(lambda wanted=holds: holds_some(cluster, "moved", node) is wanted)
-    check(traffic.report())
-    assert not any(one.refused or one.unknown for one in traffic.publishers)
-
-
-def holds_some(cluster: Cluster, topic: str, node: Node) -> bool | None:
-    """Is it in sync for any partition? None: not yet, or not for long."""
-    rows = [row for row in node.ask("/cluster")["partitions"] if row["topic"] == topic]
-    found = {(node.number in row["in_sync"], node.number in row["preferred"]) for row in rows}
-    return True if (True, True) in found else False if found == {(False, False)} else None
-
-
 def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     cluster.make("/topic/create?topic=spread&partition_num=6")
