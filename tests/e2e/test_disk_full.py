@@ -128,31 +128,3 @@ def test_a_full_disk_refuses_and_loses_nothing(unguarded: Ledger, ballast: Path)
     assert unguarded.consume_all() == []
     unguarded.judge()
     assert unguarded.daemon.stats()["health"] == "OK"
-
-
-def test_consuming_goes_on_while_the_disk_is_full(unguarded: Ledger, ballast: Path) -> None:
-    """Even the journal has no room. What that costs is redelivery after a kill, never a message."""
-    unguarded.fill()
-    fill_up(ballast.parent)
-    got = unguarded.consume_all()
-    assert len(got) > 100
-    assert unguarded.daemon.channel_stats(TOPIC, CHANNEL)["depth"] == 0
-    assert unguarded.publish()
-    unguarded.crash()
-    assert unguarded.publish()
-    (ballast.parent / "the rest").unlink()
-    ballast.unlink()
-    unguarded.wait_until_publishing()
-    unguarded.consume_all()
-    unguarded.judge()
-
-
-def fill_up(disk: Path) -> None:
-    """Take what is left, to the last byte."""
-    with (disk / "the rest").open("wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while file.write(b"\0" * size) == size:
-                    pass
-            except OSError:
-                continue

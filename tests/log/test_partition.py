@@ -218,18 +218,3 @@ def test_a_failed_cut_is_reported_and_done_later() -> None:
     for _ in range(2):  # what is removed in the first pass needs no cutting in the second
         log.retain(log.written_end, NOW_NS, 0, 0)
     assert untrimmed(log, disk) == []
-
-
-def test_a_spare_that_could_not_be_used_is_used_later() -> None:
-    disk = SimDisk()
-    log, writer = new_log(disk, "log")
-    writer.fill(50)
-    log.sync()
-    log.retain(log.written_end, NOW_NS, 0, 0)
-    spares = [name for name in disk.listdir("log") if name.startswith("spare")]
-    assert len(spares) == SMALL.spare_segments_max
-    disk.inject(Fault("rename"))
-    with pytest.raises(WriteRefused):
-        writer.fill(50)
-    writer.fill(50)
-    assert not [name for name in disk.listdir("log") if name.startswith("spare")]

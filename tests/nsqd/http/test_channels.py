@@ -1,8 +1,8 @@
-"""`/channel/config` and `/channel/redrive`: what is said, what is taken, what is refused."""
+"""`/channel/config` and the bounds of a channel: what is said, what is taken, what is refused."""
 
 from typing import Any
 
-from ..world import V2, Running, eventually, ok, pub, running_with
+from ..world import Running, eventually, ok, running_with
 
 HERE = "topic=t&channel=ch"
 nsqd = running_with("/topic/create?topic=t", f"/channel/create?{HERE}")
@@ -35,33 +35,6 @@ def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
     assert nsqd.ask("POST", query) == chosen
     assert nsqd.ask("POST", query + "&dead_letter_topic=") == (200, config(5))
     assert nsqd.ask("POST", query + "&max_attempts=") == (200, config(0))
-
-
-def requeue_one(client: V2) -> bytes:
-    message = client.message()
-    client.send(b"REQ " + message.id + b" 0\n")
-    return message.id
-
-
-def test_dead_letters_are_redriven(nsqd: Running) -> None:
-    query = f"/channel/redrive?{HERE}"
-    assert nsqd.ask("POST", query) == (200, {"redriven": 0})
-    assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=2").status == 200
-    with nsqd.client() as client:
-        client.consume("t", "ch", 1)
-        assert nsqd.request("POST", "/pub?topic=t", b"poison").status == 200
-        first = requeue_one(client)
-        assert requeue_one(client) == first
-        eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
-        assert client.is_silent()
-        assert nsqd.channel("t.ch.dead", "redrive")["depth"] == 1
-        assert nsqd.ask("POST", query + "&count=5") == (200, {"redriven": 1})
-        message = client.message()
-        assert (message.id, message.attempts, message.body) == (first, 1, b"poison")
-        client.send(b"FIN " + message.id + b"\n")
-    assert nsqd.ask("POST", query) == (200, {"redriven": 0})
-    assert nsqd.answer_to(pub("t", b"more")) == ok()
-    assert nsqd.channel("t", "ch")["depth"] == 1
 
 
 # --- A rate for a channel, and a bound of RDY for its consumers, over HTTP ---

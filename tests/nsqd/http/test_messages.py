@@ -99,9 +99,11 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         assert listed(nsqd, "held") == []
 
 
-def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
+def test_dead_letters_are_listed_and_sent_back(nsqd: Running) -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
     assert listed(nsqd, "dead") == []
+    redrive = f"/channel/redrive?{HERE}"
+    assert nsqd.ask("POST", redrive) == (200, {"redriven": 0})
     with consumer(nsqd) as client:
         nsqd.publish("t", b"a", b"bb")
         ids = [client.message().id for _ in range(2)]
@@ -111,10 +113,10 @@ def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
         second = listed(nsqd, "dead")[1]
         assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
         assert (second["dead_letter_topic"], second["cause"]) == ("t.ch.dead", "requeued")
-        target = f"/channel/redrive?{HERE}&id={ids[1].decode()}"
-        assert nsqd.ask("POST", target) == (200, {"redriven": 1})
+        assert nsqd.ask("POST", f"{redrive}&id={ids[1].decode()}") == (200, {"redriven": 1})
         assert client.message().id == ids[1]
         assert [row["id"] for row in listed(nsqd, "dead")] == [ids[0].decode()]
+        assert nsqd.ask("POST", f"{redrive}&count=5") == (200, {"redriven": 1})
 
 
 # --- youzan's verbs for channels that are stuck: on a topic with one partition and with four ---
