@@ -485,6 +485,7 @@ CHANNEL_REQUEST_NS = 250 * MS  # until leaders that have not confirmed are asked
 # Links between nodes.
 CLUSTER_MEMORIES_BYTES_MAX = 64 * MIB  # of a request to restore: 1 KB a partition and node
 REPLICA_AWAKE_ROUNDS = 30  # of housekeeping, one a second, after something came to a replica
+REPLICA_SETTLE_NS = 20 * MS  # of such work at a time, of which a replica takes some 0.1 ms
 REPLICA_REST_ROUNDS = 60  # in which those that rest are all looked at once
 REPLICA_MAPPED_BYTES = 4 * MIB  # from this size on, memory goes back to the system at once
 REPLICA_KEPT_BYTES = 16 * MIB  # free memory that a node of a cluster keeps for the next moment
@@ -552,6 +553,7 @@ RESIGN_DOUBLINGS_MAX = (
 SLOW_LOOKS = 100  # the last ones, ten a second
 SLOW_LOOKS_MIN = 50  # of them in which an append waited for one member alone: it is slow
 REPLICA_RENEWED_NS = 600 * SECOND  # one that stopped is copied again: its disk may fail each time
+REPLICA_GREETINGS = 200  # at a time: a node that is busy with its return answers no sooner
 REPLICA_GREET_NS = 1 * SECOND  # until one that is silent is greeted again: it may be there by now
 PEER_HEARTBEAT_NS = 500 * MS  # between nodes: authority of two seconds outlasts three lost ones
 READMISSION_NS = 10 * SECOND  # of steady links before a node that was dropped counts again

@@ -12,6 +12,7 @@ called from within a turn of the kernel.
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
@@ -40,7 +41,13 @@ from penstock.cluster.participant import (
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.view import Remembered, Versioned, ViewChange
 from penstock.errors import StorageError
-from penstock.limits import FULL_DISK_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS, REPLICA_TIMEOUT_NS
+from penstock.limits import (
+    FULL_DISK_NS,
+    PEER_HEARTBEAT_NS,
+    REPLICA_GREET_NS,
+    REPLICA_GREETINGS,
+    REPLICA_TIMEOUT_NS,
+)
 from penstock.log.ledger import Ledger
 from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose, Refuse
@@ -401,8 +408,9 @@ class ClusterNode:
         if self._now_ns < self._greet_due_ns:
             return
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
-        unmet, self._unmet = self._unmet, {}
+        unmet = list(islice(self._unmet, REPLICA_GREETINGS))
         for name in unmet:
+            del self._unmet[name]
             machine = self.participant.proposals.machines.get(name)
             for node in _silent_nodes(machine) if machine is not None else ():
                 self._greet(node, name)

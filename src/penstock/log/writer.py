@@ -226,8 +226,7 @@ class WrittenLog(ReadableLog):
         if length:
             active.data_bytes = end.position
             self._last_position = end.last_position
-            if end.synced_end > self.agreed_end:
-                self.agreed_end = end.synced_end
+            self.agreed_end = max(self.agreed_end, end.synced_end)
             self.written_end = self._reader.end_offset = written_end
             self.last_id = end.last_id
             self.last_timestamp_ns = end.last_timestamp_ns

@@ -26,6 +26,7 @@ released.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -110,6 +111,8 @@ class ReplicaHost:
         self._to_turn: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
+        self._syncs = False, False  # of logs and journals, that the next pass has to begin
+        self._unsettled: deque[tuple[ReplicatedPartition, bool, bool]] = deque()  # of this pass
         self._led_here: dict[PartitionLeader, ReplicatedPartition] = {}
         self._in_turn: list[tuple[PartitionLeader, ReplicatedPartition]] | None = None  # the same
         self._starting: dict[Target, ReplicatedPartition] = {}  # of these, what does not serve yet
@@ -435,6 +438,7 @@ class ReplicaHost:
         self.forwarding.tick(mono_ns)
         for replicated in self._due(mono_ns):
             replicated.tick(mono_ns)
+        self._settle_some(self.wall_ns())
         self.announce_committed()
 
     def announce_committed(self) -> None:
@@ -463,21 +467,34 @@ class ReplicaHost:
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """Call about once a second: visits replicas with recent news or running work, and a few of
-        the resting ones in turn. All of them while the disk refuses writes."""
+        the resting ones in turn. All of them while the disk refuses writes. With thousands of them
+        awake, as after the return of a node, a pass is done in slices, in the ticks that follow:
+        meanwhile etcd's lease has to be kept."""
         self._round += 1
         self._aside.settle(bool(self._context.disk_refusal))
-        every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
-        resting = list(self._replicas.values())[self._round % every :: every]
-        for replicated in tuple(self._awake):
-            replicated.settle(wall_ns, sync_logs, sync_journals)
-            if self._awake.get(replicated, self._round) < self._round and replicated.is_settled:
-                del self._awake[replicated]
-        for replicated in resting:
-            if replicated not in self._awake:
-                replicated.settle(wall_ns, True, True)
+        logs, journals = self._syncs
+        self._syncs = logs, journals = logs or sync_logs, journals or sync_journals
+        if not self._unsettled:
+            every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
+            resting = list(self._replicas.values())[self._round % every :: every]
+            self._unsettled.extend((one, logs, journals) for one in self._awake)
+            self._unsettled.extend((one, True, True) for one in resting if one not in self._awake)
+            self._syncs = False, False
+        self._settle_some(wall_ns)
         trouble = self.replication.epoch_ledger.trouble
         reason = trouble and f"no leadership can begin or be followed: {trouble}"
         self._context.health.show("", Trouble.LEDGER, reason)
+
+    def _settle_some(self, wall_ns: int) -> None:
+        mono_ns = self._context.clock.mono_ns
+        until_ns = mono_ns() + limits.REPLICA_SETTLE_NS
+        while self._unsettled and mono_ns() < until_ns:
+            replicated, logs, journals = self._unsettled.popleft()
+            if self._replicas.get(replicated.target) is not replicated:
+                continue  # it was released meanwhile
+            replicated.settle(wall_ns, logs, journals)
+            if self._awake.get(replicated, self._round) < self._round and replicated.is_settled:
+                del self._awake[replicated]
 
     # --- leaderships ---
 
