@@ -9,7 +9,7 @@ from penstock import limits
 from penstock.client import Consumer, Message
 from penstock.errors import ClientClosed, ConfigError, MessageSettled, NameInvalid
 
-from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, say_ok
+from .fake_nsqd import FakeNsqd, OnCommand, Peer, error, message, ok, say_ok
 from .server import until
 
 
@@ -176,6 +176,22 @@ async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:
             again = await anext(consumer)
             assert (again.body, again.lost) == (b"again", False)
             again.fin()
+
+
+async def test_what_is_no_frame_behind_the_first_answer_ends_the_connection() -> None:
+    """In one read with it."""
+    broken = [b"\xff" * 8]
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if line.startswith(b"SUB"):
+            peer.send(ok() + (broken.pop() if broken else message(1, b"one")))
+
+    async with (
+        asyncio.timeout(40),
+        FakeNsqd(act) as nsqd,
+        Consumer("t", "c", nsqd.address, reconnect_delay_s=0.01) as consumer,
+    ):
+        assert await one(consumer) == b"one"
 
 
 async def test_late_answers_are_counted_and_harmless() -> None:

@@ -146,6 +146,29 @@ async def test_waiting_is_bounded() -> None:
                 await later
 
 
+async def test_a_cancelled_end_leaves_nothing_behind() -> None:
+    async with FakeNsqd(lambda *_: None) as nsqd, asyncio.timeout(40):
+        producer = Producer(nsqd.address)
+        await producer.start()
+        future = producer.pub("t", b"body")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await producer.close()
+        with pytest.raises(ConnectionLost):
+            await future
+        await nsqd.peers[0].closed
+        assert producer.address is None
+
+
+async def test_what_was_sent_is_in_doubt_at_the_end_when_it_would_be_retried() -> None:
+    async with FakeNsqd(lambda *_: None) as nsqd:
+        async with Producer(nsqd.address, retry=True, stop_timeout_s=0.01) as producer:
+            future = producer.pub("t", b"body")
+            await until(lambda: published(nsqd))
+        with pytest.raises(ConnectionLost):
+            await future
+
+
 async def test_a_full_producer_refuses_and_empties() -> None:
     held: list[Peer] = []
     async with FakeNsqd(lambda peer, *_: held.append(peer)) as nsqd:
@@ -194,6 +217,28 @@ async def test_a_cancelled_publish_keeps_its_place() -> None:
         assert not second.done()
         held[0].send(ok())
         await second
+
+
+async def test_what_is_no_frame_behind_the_greeting_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one read with nsqd's last answer."""
+    greet = Peer._greet
+
+    def badly(peer: Peer) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(peer, "send", lambda data: peer.transport.write(data + b"\xff" * 8))
+            greet(peer)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(Peer, "_greet", badly)
+    async with (
+        asyncio.timeout(40),
+        FakeNsqd() as nsqd,
+        Producer(nsqd.address, reconnect_delay_s=0.01) as producer,
+    ):
+        await producer.pub("t", b"body")
+        assert len(nsqd.peers) == 2
 
 
 async def test_every_address_is_tried() -> None:

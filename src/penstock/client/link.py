@@ -146,7 +146,7 @@ class Link(asyncio.Protocol):
         self._watch_silence()
         early, self._early = bytes(self._early), bytearray()
         if early:
-            receive(early)
+            self._take(receive, early)
 
     # --- out ---
 
@@ -237,11 +237,11 @@ class Link(asyncio.Protocol):
         if self.lost:
             return
         self.received_s = self._loop.time()
+        self._take(self._give if self._decoder is None else self._decode, data)
+
+    def _take(self, receive: Callable[[bytes], None], data: bytes) -> None:
         try:
-            if self._decoder is not None:
-                self._decode(data)
-            else:
-                self._give(data)
+            receive(data)
         except (framing.FrameBroken, ValueError) as error:
             self.abort(str(error))
 

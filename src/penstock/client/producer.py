@@ -137,10 +137,12 @@ class Producer(Publisher):
             raise
 
     async def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        self._fail_all()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+        finally:
+            self._fail_all()
 
     @property
     def address(self) -> str | None:
@@ -411,10 +413,11 @@ class Producer(Publisher):
         self._check_drained()
 
     def _fail_all(self) -> None:
+        lost = ConnectionLost(self.address or "producer", "the producer closed")
         for pending in self._sent:
-            self._fail(pending, ConnectionLost(self.address or "producer", "the producer closed"))
+            self._fail(pending, lost)
         for pending in self._unsent:
-            self._fail(pending, ClientClosed("producer"))
+            self._fail(pending, lost if pending[3] else ClientClosed("producer"))
         self._sent.clear()
         self._unsent.clear()
         if self._sweeper is not None:

@@ -113,14 +113,17 @@ class Publisher(ABC):
         self._ended = True
         timeout_s = self._bounds.stop_timeout_s if timeout_s is None else timeout_s
         until_s = time.monotonic() + timeout_s
-        if self._tasks and timeout_s > 0:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
-        self._open = False
-        left_s = until_s - time.monotonic()
-        if self.pending_count and left_s > 0:
-            self._drained = self._loop.create_future()
-            await asyncio.wait([self._drained], timeout=left_s)
-        await self._end()
+        try:
+            if self._tasks and timeout_s > 0:
+                await asyncio.wait(self._tasks, timeout=timeout_s)
+            self._open = False
+            left_s = until_s - time.monotonic()
+            if self.pending_count and left_s > 0:
+                self._drained = self._loop.create_future()
+                await asyncio.wait([self._drained], timeout=left_s)
+        finally:  # cancelled, too, it leaves no connection behind
+            self._open = False
+            await self._end()
 
     def _check_drained(self) -> None:
         if self._drained is not None and not self.pending_count and not self._drained.done():
