@@ -307,6 +307,19 @@ def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
     assert names(tmp_path) == ["orders.box-000000.2026-03-04_05.log.gz"]
 
 
+def test_a_gzip_file_without_messages_is_one(tmp_path: Path) -> None:
+    clock = Clock()
+    file = archive(clock, tmp_path, gzip_level=6)
+    file.write(b"x")
+    clock.now_ns += 3600 * S
+    file.rotate()
+    file.close()
+    _, empty = names(tmp_path)
+    data = (tmp_path / empty).read_bytes()
+    assert data
+    assert gzip.decompress(data) == b""
+
+
 @pytest.mark.parametrize(("skip_empty", "files"), [(False, 2), (True, 1)])
 def test_an_hour_without_messages(tmp_path: Path, skip_empty: bool, files: int) -> None:
     clock = Clock()

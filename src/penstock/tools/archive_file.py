@@ -84,7 +84,7 @@ class ArchiveFile:
         self._layout = layout
         self._now_ns = now_ns
         self._file: BinaryIO | None = None
-        self._member: gzip.GzipFile | None = None
+        self._member: BinaryIO | None = None  # of gzip
         self._moment = ""
         self._opened_ns = 0
         self._bytes = 0
@@ -95,14 +95,17 @@ class ArchiveFile:
     def write(self, body: bytes) -> bool:
         """True: it is the first of its file, and should be synced at once."""
         file = self._file or self._open()
-        if level := self._layout.gzip_level:
-            made_s = self._now_ns() // limits.SECOND
-            self._member = self._member or gzip.GzipFile("", "wb", level, file, made_s)
-            file = cast(BinaryIO, self._member)
+        if self._layout.gzip_level:
+            file = self._member = self._member or self._new_member(file)
         file.write(body)
         file.write(b"\n")
         self._bytes += len(body) + 1
         return self._fresh
+
+    def _new_member(self, file: BinaryIO) -> BinaryIO:
+        made_s = self._now_ns() // limits.SECOND
+        made = gzip.GzipFile("", "wb", self._layout.gzip_level, file, made_s)
+        return cast(BinaryIO, made)
 
     def sync(self) -> None:
         """Earlier writes are on disk when this returns. Raises OSError."""
@@ -145,6 +148,8 @@ class ArchiveFile:
         """Make everything safe, and move the file to where it belongs. Raises OSError."""
         if self._file is None or self.path is None:
             return
+        if self._layout.gzip_level and not self._bytes:
+            self._member = self._new_member(self._file)  # no bytes at all are no gzip file
         self.sync()
         self._file.close()
         self._file = None
