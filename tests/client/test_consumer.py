@@ -225,6 +225,20 @@ async def test_stop_hands_out_received_messages_and_ends() -> None:
             await consumer.start()
 
 
+async def test_stop_does_not_wait_for_an_nsqd_that_hangs() -> None:
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        if line != b"CLS":
+            say_ok(peer, line, body)
+
+    async with (
+        asyncio.timeout(40),
+        FakeNsqd(act) as nsqd,
+        Consumer("t", "c", nsqd.address, connect_timeout_s=1) as consumer,
+    ):
+        consumer.stop()
+        assert [message async for message in consumer] == []
+
+
 async def test_close_waits_for_running_handlers_but_not_forever() -> None:
     async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
         async with Consumer("t", "c", nsqd.address) as consumer:

@@ -147,7 +147,14 @@ class Consumer:
             self._discovering.cancel()
         for subscription in self._subscriptions:
             subscription.close_soon()
+        self._later("stop", self.options.connect_timeout_s, self._leave_silent)
         self._check_drained()
+
+    def _leave_silent(self) -> None:
+        """An nsqd that hangs answers CLS only when it is well again: an end is not to wait."""
+        for subscription in list(self._subscriptions):
+            if not subscription.close_wait:
+                subscription.link.abort("CLS was not answered")
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Give back messages that nobody has taken, wait for those in hand, and disconnect."""
