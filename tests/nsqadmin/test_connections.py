@@ -123,6 +123,27 @@ async def test_an_official_nsqd_is_asked_for_events_once() -> None:
     assert upstream.asked == ["/connections", "/stats", "/stats"]
 
 
+async def test_a_foreign_server_keeps_nobody_from_being_shown() -> None:
+    other = "10.0.0.2:80"
+    watch, upstream = _Watch(), Saying(lambda at, path: {} if at == other else ours(at, path))
+    watch.latest.nodes[other] = NodeState(other, NsqdAddress("x", "10.0.0.2", 0, 80, ""))
+    connections = Connections(upstream, watch)
+    connections.listen(lambda rows: None)
+    await connections.ready()
+    assert [one["node"] for one in connections.latest] == [NODE]
+
+
+async def test_a_foreign_server_is_not_among_the_nodes() -> None:
+    other, info = "10.0.0.2:80", {"hostname": "h", "http_port": 4151}
+    stats = {other: {"topics": [5]}, NODE: {"topics": [{"topic_name": "orders"}]}}
+    upstream = Saying(lambda at, path: info if path == "/info" else stats[at])
+    upstream.lookupds, upstream.nsqds = (), (NODE, other)
+    found, warning = await upstream.producers()
+    assert [one.address for one in found] == [NODE]
+    assert warning.startswith(f"WARNING: {other} does not answer as NSQ does")
+    assert await upstream.topics() == (["orders"], warning)
+
+
 async def test_connections_of_a_silent_node_stay() -> None:
     watch, upstream = _Watch(), Saying(ours)
     connections = Connections(upstream, watch)

@@ -19,7 +19,7 @@ from typing import Any
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.snapshot import Snapshot
-from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.upstream import NOT_OF_NSQ, Upstream
 from penstock.nsqadmin.watch import Errand, Listeners, Watch
 
 log = logging.getLogger("penstock.nsqadmin.connections")
@@ -91,18 +91,17 @@ class Connections:
 
     async def _ask_node(self, address: str) -> None:
         begun_s = time.monotonic()
+        known = self._nodes.get(address)
         try:
             found = await self._of_node(address)
-        except PenstockError as error:
+            now_s = time.monotonic()
+            rows = make_rows(address, found, known.rows if known else {},
+                             now_s - known.at_s if known else 0.0)  # fmt: skip
+        except (PenstockError, *NOT_OF_NSQ) as error:
             log.debug("%s does not tell of its connections: %s", address, error)
-            known = self._nodes.get(address)
             if known is not None:
                 known.grow_old()
             return  # the banner says who does not answer; what it said last stays
-        now_s = time.monotonic()
-        known = self._nodes.get(address)
-        rows = make_rows(address, found, known.rows if known else {},
-                         now_s - known.at_s if known else 0.0)  # fmt: skip
         took_s = now_s - begun_s
         if known is not None:  # a short one shows what it costs, a long one how busy all were
             took_s = min(took_s, known.took_s * _TOOK_GROWTH)

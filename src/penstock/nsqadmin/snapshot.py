@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin.replication import Replication
-from penstock.nsqadmin.upstream import NsqdAddress, whole
+from penstock.nsqadmin.upstream import NOT_OF_NSQ, NsqdAddress, whole
 
 Row = Mapping[str, Any]
 
@@ -337,7 +337,7 @@ def make(
         node.earlier = _earlier(node, before.nodes.get(node.address))
         try:
             _add_node(snapshot, node, epochs)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except NOT_OF_NSQ as error:
             node.document = {}
             node.error = f"its answer is not an nsqd's: {error}"
     _add_registered(snapshot)

@@ -24,6 +24,8 @@ from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_o
 T = TypeVar("T")
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
+# What reading the answer of a foreign server raises.
+NOT_OF_NSQ = (AttributeError, KeyError, TypeError, ValueError)
 _WARNING = "WARNING: "
 _NOT_FOUND = 404
 _OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config",
@@ -120,7 +122,9 @@ async def gathered(
     answers: dict[str, T] = {}
     failed: dict[str, FetchFailed] = {}
     for key, result in zip(asked, results, strict=True):
-        if isinstance(result, FetchFailed):
+        if isinstance(result, NOT_OF_NSQ):
+            failed[key] = FetchFailed(key, f"{key} does not answer as NSQ does: {result!r}", 200)
+        elif isinstance(result, FetchFailed):
             failed[key] = result
         elif isinstance(result, BaseException):
             raise result
@@ -206,9 +210,12 @@ class Upstream:
             listed = await self._listed("/topics")
             found = {name for one in listed.answers.values() for name in one.get("topics") or ()}
             return sorted(found), listed.warning
-        stats = await self.ask(NSQD, self.nsqds, self.light_stats)
-        found = {name for one in stats.answers.values() for name in _names(one)}
-        return sorted(found), stats.warning
+
+        async def names(address: str) -> list[str]:
+            return _names(await self.light_stats(address))
+
+        asked = await self.ask(NSQD, self.nsqds, names)
+        return sorted({name for one in asked.answers.values() for name in one}), asked.warning
 
     async def channels(self, topic: str) -> list[str]:
         """According to nsqlookupds."""

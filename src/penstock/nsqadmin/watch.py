@@ -30,7 +30,7 @@ from penstock.errors import FetchFailed
 from penstock.nsqadmin import replication, snapshot
 from penstock.nsqadmin.noderecords import NodeRecords
 from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
-from penstock.nsqadmin.upstream import NsqdAddress, Upstream, UpstreamFailed, described
+from penstock.nsqadmin.upstream import NOT_OF_NSQ, NsqdAddress, Upstream, UpstreamFailed, described
 
 log = logging.getLogger("penstock.nsqadmin.watch")
 
@@ -260,7 +260,7 @@ class Watch:
             await self._take(node)
         except FetchFailed as error:
             self._fail(node, error.reason)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except NOT_OF_NSQ as error:
             self._fail(node, f"its answer is not an nsqd's: {error}")
         is_gone = bool(node.state.error) and not node.state.is_listed
         pause = limits.ADMIN_POLL_S_MAX if is_gone else pause_s(self._interval_s, node.state)
@@ -314,7 +314,7 @@ class Watch:
             except FetchFailed as error:
                 if error.status == 404:
                     self._alone[state.address] = state.start_s
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except NOT_OF_NSQ:
                 self._alone[state.address] = state.start_s
             else:
                 self._is_changed |= found != self._cluster
