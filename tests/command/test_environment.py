@@ -133,3 +133,23 @@ def test_a_verb_without_its_extra_says_what_to_install(
     assert "Traceback" not in done.stderr
     assert f"needs the extra `{extra}`: install it with pip install '.[{extra}]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+# --- a standard stream is closed ---
+
+PROGRAM = """
+import asyncio, sys
+from penstock.command.run import run
+
+async def main() -> int:
+    print("said to whom?")
+    return 0
+
+sys.exit(run(main))
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_no_fault(closed: str) -> None:
+    line = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", PROGRAM]
+    assert subprocess.run(line, capture_output=True, timeout=60, check=False).returncode == 0

@@ -38,6 +38,7 @@ class Service(Protocol):
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run `main` on the fastest loop there is. Returns its exit code."""
+    open_standard_streams()
     raise_descriptor_limit()
     sys.setswitchinterval(limits.GIL_SWITCH_NS / limits.SECOND)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -50,6 +51,14 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
+
+
+def open_standard_streams() -> None:
+    """Those that whoever started us has closed. Else a socket of the loop gets such a number, and
+    libuv ends the process at once."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def raise_descriptor_limit() -> None:
