@@ -1,11 +1,15 @@
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
+from nsqadmin.official import Calls, Nsqd
 from penstock.tools.nsq_stat import FIELDS, main, row_text
+from penstock.tools.nsq_tail import Printer
+from penstock.tools.utility import Stop
 
 from .utilities import Utility, channel_row, http, is_done, publish, tcp, until, until_subscribed
 
@@ -46,6 +50,22 @@ def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
         return sum(row["depth"] + row["in_flight_count"] for row in rows)
 
     until(lambda: left() == 20, "what was not printed is still there, what was is finished")
+
+
+class Closed:
+    """The output when `head` has seen enough: a long line does not wait for the flush."""
+
+    def write(self, line: bytes) -> None:
+        raise BrokenPipeError
+
+
+async def test_output_that_takes_no_more_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=Closed()))
+    stop = Stop()
+    printer = Printer(0, stop)
+    assert not printer.write(b"one")
+    assert stop.is_set()
+    assert isinstance(stop.failure, BrokenPipeError)
 
 
 # --- nsq_stat ---
@@ -96,3 +116,16 @@ def test_rows_of_those_that_a_lookupd_knows(
 def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--topic=t", "--channel=nope", *map(http, daemons)]) == 1
     assert capsys.readouterr().err == "nsq_stat: no nsqd has channel nope of topic t\n"
+
+
+def test_a_foreign_server_is_left_out(
+    daemons: list[Daemon], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Nsqd("nsqd1", Calls()) as other:
+        monkeypatch.setattr(other, "answer", lambda *_: (200, {"topics": [{"name": "t"}]}))
+        flags = ["--topic=t", "--channel=c", "--interval=20ms", "--count=1"]
+        addresses = [*map(http, daemons), f"--nsqd-http-address={other.address}"]
+        assert main([*flags, *addresses]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split()[3] == "2"
+    assert f"nsq_stat: {other.address} does not answer as NSQ does" in err

@@ -27,6 +27,12 @@ def test_every_record_goes_to_every_nsqd(daemons: list[Daemon], tmp_path: Path) 
     assert [channel_row(daemon, "all", "c")["depth"] for daemon in daemons] == [5_001, 5_001]
 
 
+def test_what_is_refused_ends_it(daemons: list[Daemon], tmp_path: Path) -> None:
+    code, err = run(tmp_path, b"x" * 2_000_000, "--topic=big", tcp(daemons[0]))
+    assert code == 1
+    assert err.endswith("message too big 2000000 > 1048576 (published before that: 0)\n")
+
+
 def test_a_rate(daemons: list[Daemon], tmp_path: Path) -> None:
     daemons[0].make("slow", "c")
     began_s = time.monotonic()
@@ -58,3 +64,12 @@ def test_records_do_not_depend_on_the_pieces(records: list[bytes], data: st.Data
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += reader.feed(stream[start:end])
     assert found + reader.feed(b"\n") == [record for record in records if record]
+
+
+def test_a_long_record_costs_what_it_is_long() -> None:
+    reader, piece, count = Records(b"\n"), b"x" * 4096, 8_000
+    began_s = time.process_time()
+    for _ in range(count):
+        assert reader.feed(piece) == []
+    assert list(map(len, reader.feed(b"\n"))) == [len(piece) * count]
+    assert time.process_time() - began_s < 3

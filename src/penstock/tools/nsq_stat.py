@@ -87,17 +87,23 @@ async def _sum(upstream: Upstream, values: Values) -> Mapping[str, int]:
     topic, channel = values["topic"], values["channel"]
     addresses, warning = values["nsqd_http_address"], ""
     if upstream.lookupds:
-        found, warning = await upstream.producers_of(topic)
-        addresses = [one.address for one in found if one.http_port > 0]  # not on a unix socket
+        having, warning = await upstream.producers_of(topic)
+        addresses = [one.address for one in having if one.http_port > 0]  # not on a unix socket
     query = stats_query(topic, channel)
-    asked = await upstream.ask(NSQD, addresses, lambda at: upstream.document(at, "/stats", query))
+
+    async def of_node(address: str) -> Counter[str]:
+        found = Counter[str]()
+        for topic_row in (await upstream.document(address, "/stats", query))["topics"] or ():
+            for row in topic_row["channels"]:
+                found.update({name: row[name] for name in FIELDS})
+        return found
+
+    asked = await upstream.ask(NSQD, addresses, of_node)
     for text in filter(None, (warning, *asked.errors)):
         print(f"{PROGRAM}: {text}", file=sys.stderr)
     total = Counter[str]()
-    for document in asked.answers.values():
-        for topic_row in document["topics"] or ():
-            for row in topic_row["channels"]:
-                total.update({name: row[name] for name in FIELDS})
+    for found in asked.answers.values():
+        total.update(found)
     if not total:
         raise PenstockError(f"no nsqd has channel {channel} of topic {topic}")
     return total

@@ -45,7 +45,11 @@ class Printer:
         if self._left == 0 or self._stop.failure is not None:
             return False
         self._left -= 1
-        self._out.write(line + b"\n")
+        try:
+            self._out.write(line + b"\n")
+        except OSError as error:
+            self._stop.fail(error)
+            return False
         if self._left == 0:
             self._flush()
             self._stop.set()

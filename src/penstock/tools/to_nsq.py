@@ -59,10 +59,15 @@ class Records:
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
-        self._rest = b""
+        self._begun: list[bytes] = []  # joined once: a record may be a gigabyte
 
     def feed(self, data: bytes) -> list[bytes]:
-        *whole, self._rest = (self._rest + data).split(self._delimiter)
+        first, *others = data.split(self._delimiter)
+        self._begun.append(first)
+        if not others:
+            return []
+        whole = [b"".join(self._begun), *others[:-1]]
+        self._begun = others[-1:]
         return [record for record in whole if record]
 
 
@@ -126,7 +131,7 @@ class Publisher:
                 self._room.set()
             if left == 0:
                 self._unanswered -= 1
-                self.published += 1
+                self.published += self._stop.failure is None
                 self._room.set()
 
         for producer in self._producers:
