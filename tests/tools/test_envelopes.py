@@ -296,6 +296,16 @@ def test_a_message_is_a_line(tmp_path: Path) -> None:
     assert (tmp_path / "orders.box.2026-03-04_05.log").read_bytes() == b"one\ntwo\n"
 
 
+def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+    """As a full disk or a kill leaves it."""
+    path = tmp_path / "orders.box.2026-03-04_05.log"
+    path.write_bytes(b"one\ntw")
+    file = archive(Clock(), tmp_path)
+    file.write(b"three")
+    file.close()
+    assert path.read_bytes() == b"one\ntw\nthree\n"
+
+
 def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
     file = archive(Clock(), tmp_path, gzip_level=6)
     for body in (b"one", b"two"):

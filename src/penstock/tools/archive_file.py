@@ -172,7 +172,7 @@ class ArchiveFile:
     def _opened(self, path: Path) -> BinaryIO | None:
         """None: another file has the name."""
         path.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         flags |= os.O_EXCL if self._layout.is_exclusive else os.O_APPEND
         try:
             descriptor = os.open(path, flags, FILE_MODE)
@@ -183,6 +183,8 @@ class ArchiveFile:
             os.close(descriptor)
             return None
         OsDisk().sync_directory(str(path.parent))
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            size += os.write(descriptor, b"\n")  # a line was cut short, and comes again
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 16)
         self.path, self._bytes, self._opened_ns, self._fresh = path, size, self._now_ns(), True
         return self._file
