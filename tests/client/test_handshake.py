@@ -40,6 +40,13 @@ def test_an_envelope_is_asked_for_and_granted() -> None:
     assert not handshake.negotiate("a:1", options, b"{}").envelope
 
 
+@pytest.mark.parametrize("number", [b"1e999", b"1" + b"0" * 400, b"-1", b"NaN", b"null"])
+def test_a_granted_number_that_can_be_none_is_the_usual_one(number: bytes) -> None:
+    keys = b"max_rdy_count", b"msg_timeout", b"max_msg_timeout", b"deflate_level"
+    answer = b"{%b}" % b",".join(b'"%b":%b' % (key, number) for key in keys)
+    assert handshake.negotiate("a:1", ConsumerOptions(), answer) == handshake.Negotiated()
+
+
 # --- the frame reader: the same messages and answers, however the bytes were split ---
 
 

@@ -17,6 +17,7 @@ from penstock.client.options import ConnectionOptions, ConsumerOptions
 from penstock.errors import ConnectFailed
 
 MS_PER_S: Final = 1000
+_NUMBER_MAX: Final = 2**53  # what JSON can hold beyond it is neither a count nor a time
 
 
 class Upgrade(Enum):
@@ -119,4 +120,4 @@ def _document(address: str, answer: bytes) -> dict[str, Any]:
 
 def _number(granted: dict[str, Any], key: str, usual: float) -> float:
     value = granted.get(key)
-    return value if isinstance(value, int | float) and value > 0 else usual
+    return value if isinstance(value, int | float) and 0 < value <= _NUMBER_MAX else usual
