@@ -266,6 +266,7 @@ def test_the_clock_is_compared_with_those_of_other_nodes(others_s: list[int], ah
     for node, offset_s in enumerate(others_s, 1):
         part.linked(node, 7)
         part.receive(node, Heartbeat(1, part.wall_ns + offset_s * SECOND))
+        part.receive(node, Heartbeat(2, part.wall_ns + (offset_s - 7) * SECOND))  # it was late
     assert part.clock_ahead_ns == ahead_s * SECOND
     for node in range(1, len(others_s) + 1):
         part.unlinked(node)

@@ -13,6 +13,7 @@ The shell brings the coordinator's answers before it calls `tick`, opens and clo
 its replicas, works on those of `moved`, and reports leaderships that begin and end (`leaderships`).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ from penstock.limits import (
     VIEW_SLICE_DOCUMENTS,
 )
 from penstock.replication.record import PartitionRecord
+
+_HEARTBEATS = 10  # of a node, whose clocks are compared: some five seconds
 
 
 class Heartbeat(NamedTuple):
@@ -127,7 +130,9 @@ class Participant:
             replica_timeout_ns=replica_timeout_ns,
         )
         self.wall_ns = 0  # told by the shell before each tick
-        self._clocks_ns: dict[int, int] = {}  # how far those of linked nodes are ahead of this one
+        # How far those of linked nodes are ahead of this one, by their last heartbeats. One that
+        # was late makes a clock look behind, so the highest counts.
+        self._clocks_ns: dict[int, deque[int]] = {}
         self.links: dict[int, int] = {}  # to the incarnation of the process at the other end
         self.out: list[tuple[int, Message]] = []
         self._assign = assign
@@ -154,7 +159,7 @@ class Participant:
     def clock_ahead_ns(self) -> int:
         """How far this node's clock is ahead of most others; negative: behind. 0 when the others
         disagree: one of them is wrong, and reports that itself."""
-        ahead = sorted(-offset_ns for offset_ns in self._clocks_ns.values())
+        ahead = sorted(-max(offsets_ns) for offsets_ns in self._clocks_ns.values())
         middles = ahead[(len(ahead) - 1) // 2 : len(ahead) // 2 + 1]
         if not middles or middles[0] <= 0 <= middles[-1]:
             return 0
@@ -168,7 +173,8 @@ class Participant:
     def receive(self, node: int, message: Message) -> None:
         match message:
             case Heartbeat(sent_ns, wall_ns):
-                self._clocks_ns[node] = wall_ns - self.wall_ns
+                offsets_ns = self._clocks_ns.setdefault(node, deque(maxlen=_HEARTBEATS))
+                offsets_ns.append(wall_ns - self.wall_ns)
                 self.out.append((node, HeartbeatAnswer(sent_ns)))
             case HeartbeatAnswer(sent_ns):
                 self.proposals.evidence.answered(node, sent_ns)
