@@ -224,7 +224,7 @@ def test_the_table() -> None:
         "lost 0",
     ]
     assert picture({1: "killed"}, None, "")[1:4] == [
-        "1     killed      -        -          -", "", "nobody answers GET /cluster",
+        "1     killed      -        -          -", "", "no node answers GET /cluster",
     ]  # fmt: skip
     assert summary({1: "running"}, found, "lost 0", 42.0) == (
         "[ 42 s] nodes 1:running  leaders 0:1  not in sync 0:2  lost 0"

@@ -220,9 +220,7 @@ class View:
 
     def meet(self, reading: Reading) -> bool:
         """Takes the coordinator's `cluster` key and revision, before a list or a watch. True: this
-        is the cluster that the node knows, and not an older state of it.
-
-        True: this is the cluster that the node knows, and not an older state of it."""
+        is the cluster that the node knows, and not an older state of it."""
         if reading.entry is None:
             if self.uuid:
                 self._freeze("the coordinator knows no cluster")

@@ -219,7 +219,7 @@ def picture(states: dict[int, str], found: Cluster | None, account: str) -> list
     rows = [{**known.get(n, {}), "node": n, "state": state} for n, state in states.items()]
     parts = [{**row, "partition": cluster.title(row)}
              for row in (cluster.partition_rows(found) if found else ())]  # fmt: skip
-    below = columns_table(_PARTITION_COLUMNS, parts) if parts else ["nobody answers GET /cluster"]
+    below = columns_table(_PARTITION_COLUMNS, parts) if parts else ["no node answers GET /cluster"]
     return [*columns_table(_NODE_COLUMNS, rows, left=2), "", *below, "", account]
 
 
