@@ -353,10 +353,14 @@ def intact_beyond(data: bytes, position: int) -> Iterator[Beyond]:
 
 
 def corrupt_generation(data: bytes) -> int:
-    """The number of records lost to corruption; 0 without any. A file rewritten over an older one
-    may keep a part of that, which then looks corrupt: it is not missed, since the new generation
-    began when a later one was on disk in another file."""
-    folded = fold(data)
+    """The generation that has lost records to corruption; 0 without any. A file rewritten over an
+    older one may keep a part of that, which then looks corrupt: it is not missed, since the new
+    generation began when a later one was on disk in another file."""
+    return corrupt_in(data, fold(data))
+
+
+def corrupt_in(data: bytes, folded: Folded | None) -> int:
+    """`corrupt_generation` of a file whose sum is known."""
     if folded is not None:
         return folded.generation if folded.lost_records else 0
     witnesses = (one.generation for one in intact_beyond(data, 0) if one.synced_records > 0)

@@ -63,7 +63,7 @@ from penstock.log.fold import (
     Folded,
     Folding,
     Position,
-    corrupt_generation,
+    corrupt_in,
     epoch_of,
     fold_records,
     generation_of,
@@ -134,9 +134,10 @@ class JournalFiles:
 
     @classmethod
     def open(
-        cls, disk: Disk, directory: str, file_count: int
+        cls, disk: Disk, directory: str, file_count: int, on_disk: bool = False
     ) -> tuple[JournalFiles, FoundJournal | None]:
-        """The files of a partition and their contents; None when they are empty."""
+        """The files of a partition and their contents; None when they are empty. `on_disk`: the
+        last stop was orderly, so what they hold is on the disk."""
         journal = cls(disk, directory, file_count)
         found: FoundJournal | None = None
         files = [_JournalFile(disk, os.path.join(directory, name)) for name in NAMES]
@@ -145,7 +146,7 @@ class JournalFiles:
                 found = file.found
                 journal._current = index
         if found is not None:
-            journal._continue(found.folded)
+            journal._continue(found.folded, on_disk)
         journal._look_for_rot(files)
         return journal, found
 
@@ -157,15 +158,18 @@ class JournalFiles:
                 self.corrupt = file.corrupt
                 self._corrupt_index = index
 
-    def _continue(self, found: Folded) -> None:
+    def _continue(self, found: Folded, on_disk: bool) -> None:
         """Go on behind the last record. The file is the best there is, so it is not the one to be
         overwritten, but a process that was killed may have left it in the system's memory only."""
-        self._safe_synced = False
         self.generation = self._safe_generation = found.generation
         self._safe = self._whole = self._current
         self.sequence = found.sequence
         self.end = found.end
         self.broken = found.torn
+        self._safe_synced = self._names_synced = on_disk and not found.torn
+        if self._safe_synced:
+            self._synced_end, self.synced_records = self.end, self.sequence
+            self.synced = self.written
 
     @property
     def written(self) -> Position:
@@ -325,13 +329,14 @@ class _JournalFile:
 
     def __init__(self, disk: Disk, path: str) -> None:
         data = read_file(disk, path, disk.size(path)) if disk.exists(path) else b""
-        found = fold_records(data)
+        found = fold_records(data) if data else None
+        folded = found[0] if found is not None else None
         self.found = FoundJournal(*found) if found is not None else None
-        self.generation = found[0].generation if found is not None else -1
-        end = found[0].end if found is not None else 0
+        self.generation = folded.generation if folded is not None else -1
+        end = folded.end if folded is not None else 0
         beyond = [found.generation for found in intact_beyond(data, end)]
         self.generation_seen = max([self.generation, 0, *beyond])
-        self.corrupt_generation = corrupt_generation(data)
+        self.corrupt_generation = corrupt_in(data, folded)
         self.corrupt = (
             f"{path}: the record at byte {end} is corrupt, and {len(beyond)} intact ones follow: "
             "what they say of channels is lost, and messages that were finished come again"

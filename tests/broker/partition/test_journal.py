@@ -69,6 +69,17 @@ def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(curso
     cursor.journal.close()
 
 
+def test_after_an_orderly_stop_an_idle_journal_is_left_alone(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.files.sync()
+    cursor.journal.close()
+    content = cursor.disk.content(f"/data/{NAMES[0]}")
+    journal, _ = Journal.open(cursor.disk, "/data", BYTES_MAX, on_disk=True)
+    assert not journal.files.unsynced
+    journal.close()
+    assert cursor.disk.content(f"/data/{NAMES[0]}") == content
+
+
 def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) -> None:
     """A power loss may take the first record of a file, keep the second, and later undo the
     truncation of the file that was begun anew in the same place."""

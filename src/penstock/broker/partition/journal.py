@@ -41,7 +41,8 @@ class Journal:
         self._bytes_max = bytes_max
         self._epoch = epoch
         self._handed_end = handed_end  # as the last record has it
-        self._synced_noted = 0  # what the last record says of the file's synced ones
+        # What the last record says of the file's synced ones; after an orderly stop it says enough.
+        self._synced_noted = files.synced_records
         if epoch < epoch_of(files.generation_max) and epoch:
             raise RuntimeError(
                 f"a journal of epoch {epoch_of(files.generation_max)} is continued "
@@ -52,9 +53,12 @@ class Journal:
         self._has_begun = generation > 0 and (epoch_of(generation) == epoch or not epoch)
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, bytes_max: int) -> tuple[Journal, Folded | None]:
-        """The journal of a single node, and its contents; None when it has none."""
-        files, found = JournalFiles.open(disk, directory, ALONE)
+    def open(
+        cls, disk: Disk, directory: str, bytes_max: int, on_disk: bool = False
+    ) -> tuple[Journal, Folded | None]:
+        """The journal of a single node, and its contents; None when it has none. `on_disk`: as of
+        `JournalFiles.open`."""
+        files, found = JournalFiles.open(disk, directory, ALONE, on_disk)
         folded = found.folded if found is not None else None
         return cls(files, bytes_max, 0, folded.handed_end if folded is not None else 0), folded
 

@@ -79,9 +79,10 @@ class Replica:
             self._report_damage(damage)
 
     def _open_journal(self) -> tuple[Journal, Folded | None]:
-        options = self._context.options
+        context = self._context
+        bytes_max = context.options.journal_bytes_max
         try:
-            return Journal.open(self._context.disk, self.path, options.journal_bytes_max)
+            return Journal.open(context.disk, self.path, bytes_max, on_disk=not context.killed)
         except OSError as error:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
