@@ -7,7 +7,8 @@ import pytest
 
 from penstock.nsqadmin.attention import Level, findings, of_runs
 from penstock.nsqadmin.history import Measures, Sample
-from penstock.nsqadmin.replication import read
+from penstock.nsqadmin.pages.overview import folded
+from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.runs import RunOffset, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import NsqdAddress
@@ -72,15 +73,15 @@ def test_each_rule(given: dict[str, Any], level: Level, what: str) -> None:
     assert judged(**given) == [(level, what)]
 
 
-def test_a_node_that_was_taken_away_is_a_fault_only_with_messages() -> None:
+def test_a_node_that_was_taken_away_is_a_fault_with_messages_or_in_a_cluster() -> None:
     levels = []
-    for depth in (0, 3):
+    for depth, known in ((0, {}), (3, {}), (0, {1: "n:1"})):
         rows = [{"topic_name": "t", "depth": depth}]
         node = NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""), {"topics": rows}, error="refused")
         node.seen_s, node.is_listed = 1.0, False
-        (found,) = findings(Snapshot(1.0, {"n:1": node}), lambda name: ())
-        levels.append(found.level)
-    assert levels == [Level.WARN, Level.BAD]
+        snapshot = Snapshot(1.0, {"n:1": node}, cluster=Replication("c", known=known))
+        levels += [one.level for one in findings(snapshot, lambda name: ())]
+    assert levels == [Level.WARN, Level.BAD, Level.BAD]
 
 
 def test_a_channel_that_was_only_just_seen_is_not_judged() -> None:
@@ -88,9 +89,19 @@ def test_a_channel_that_was_only_just_seen_is_not_judged() -> None:
     assert judged(short, clients=1, depth=3) == []
 
 
-def test_the_worst_come_first() -> None:
-    found = judged(error="refused", dead_letters=1, paused=True, depth=1)
-    assert [level for level, _ in found] == [Level.BAD, Level.WARN, Level.NOTE]
+def test_the_worst_come_first_and_causes_before_effects() -> None:
+    stuck = {"clients": 1, "depth": 3, "recent": samples([3] * 13, out=0.0), "dead_letters": 1}
+    found = judged(error="refused", topic={"refusals": ["full"]}, **stuck)
+    assert [what for _, what in found] == [
+        "node n:1 does not answer", "topic t refuses publishes", "channel t/c is stuck",
+        "channel t/c has dead letters",
+    ]  # fmt: skip
+
+
+def test_many_of_a_kind_hide_no_others() -> None:
+    topics = {f"t{n}": TopicState(f"t{n}", refusals=["full"], damaged=1) for n in range(99)}
+    found = folded(findings(Snapshot(topics=topics), lambda name: ()))
+    assert [one.what for one in found[5::6]] == ["94 more: damaged", "94 more: refuses publishes"]
 
 
 # --- runs of pipelines ---
@@ -150,7 +161,7 @@ def copies(partition: int, *in_sync: int, leader: int | None = 0) -> dict[str, A
     return {
         "topic": "t", "partition": partition, "leader": leader, "epoch": 4, "in_sync": in_sync,
         "preferred": [0, 1, 2], "replicas": 3, "under_replicated": len(in_sync) < 3,
-        "offline": leader is None, "since_seconds": 40.0 + partition,
+        "offline": leader is None, "since_seconds": 40.0 + partition, "min_in_sync": 2,
     }  # fmt: skip
 
 
@@ -161,18 +172,21 @@ def test_missing_replicas_are_one_finding_a_topic() -> None:
         {"node": 2, "state": "active", "alive": False, "host": "o", "http_port": 1},
         {"node": 3, "state": "removed", "alive": False},
     ]
-    partitions = [copies(0, 0, 1, 2), copies(1, 0), copies(2, 0, 1), copies(3, 1, leader=None)]
+    partitions = [copies(0, 0, 1, 2), copies(1, 0, 2), copies(2, 0, 1), copies(3, 1, leader=None)]
     document = {"cluster": {"name": "c"}, "nodes": nodes, "partitions": partitions}
     found = read(document)
-    offline, short = findings(Snapshot(cluster=found), lambda name: ())
+    offline, blocked, short = findings(Snapshot(cluster=found), lambda name: ())
+    assert (blocked.level, blocked.what) == (Level.BAD, "topic t refuses publishes")
+    assert blocked.next_step == "See whether these nodes run: 1 (m:1), 2 (o:1)."
     assert (offline.level, offline.what) == (Level.BAD, "topic t has no leader")
     assert offline.why == "Partition 3, for 43 s."
     assert offline.next_step.endswith("all that is acknowledged: 1.")
     assert (short.level, short.path) == (Level.WARN, ("topics", "t"))
-    assert short.why == "Partitions 1, 2, for 42 s: a copy is not in sync."
-    assert short.next_step == "See whether these nodes run: 1 (m:1), 2 (o:1)."
+    assert short.why == "Partition 2, for 42 s: a copy is not in sync."
+    assert short.next_step == "See whether these nodes run: 2 (o:1)."
     assert found.trouble == (
-        "Cluster c: 1 node silent (2), 1 partition without a leader, 3 partitions under-replicated."
+        "Cluster c: 1 node silent (2), 1 partition without a leader, 1 partition refusing"
+        " publishes, 3 partitions under-replicated."
     )
     assert [one.partition for one in found.of_node("m:1")] == [0, 2, 3]
     well = read(document | {"nodes": nodes[:2], "partitions": partitions[:1]})

@@ -22,6 +22,7 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 | slow sync       | a node's disk needs long for a sync                                 | warn  |
 | disk            | a node's disk is nearly full                                        | warn  |
 | offline         | a partition of a cluster has no leader that lives                   | bad   |
+| no publishes    | fewer live replicas are in sync than a publish needs                | bad   |
 | under-replicated| fewer replicas of a partition are in sync than there should be      | warn  |
 | run failed      | a pipeline's run failed or fell silent in the last day              | bad   |
 | run behind      | a run's lag has grown through minutes                               | warn  |
@@ -94,7 +95,13 @@ def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> li
             found += _of_channel(channel, past, window)
             found += _of_partitions(channel)
     found += _of_cluster(snapshot.cluster)
-    return sorted(found, key=lambda one: (-one.level, one.what))
+    return sorted(found, key=order)
+
+
+def order(one: Finding) -> tuple[int, int, str]:
+    """The worst first, and causes before effects: nodes, then topics, then channels."""
+    rank = len(one.path) if one.path[:1] == ("topics",) else 0
+    return -one.level, rank, one.what
 
 
 def of_runs(runs: Runs, now_s: float) -> list[Finding]:
@@ -152,7 +159,8 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
         if node.seen_s:
             why = f"It last answered at {clock(node.seen_s)} ({node.error}). {words_of(held)}"
-        found = it.bad if node.is_listed or held.messages else it.warn  # taken away, maybe
+        is_expected = node.is_listed or node.address in snapshot.cluster.known.values()
+        found = it.bad if is_expected or held.messages else it.warn  # taken away, maybe
         yield found("does not answer", why, step)
         return
     if not node.is_listed:
@@ -160,10 +168,12 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         yield it.warn("is known to no nsqlookupd", "It answers, and no consumer finds it.", step)
     if node.is_unhealthy:
         step = "Its log says more; a full or failing disk is the usual cause."
-        yield it.bad("is not healthy", node.health, step)
+        if node.health.startswith("NOK - etcd"):
+            step = "See whether etcd runs and can be reached from there."
+        yield it.bad("is not healthy", f"{node.health.rstrip('.')}.", step)
     elif node.warning:
         step = "Run penstock log verify on the node; it serves all that is intact."
-        yield it.warn("warns", node.warning, step)
+        yield it.warn("warns", f"{node.warning.rstrip('.')}.", step)
     disk = node.document.get("disk") or {}
     slow_s = disk.get("sync_slowest_seconds") or 0.0
     if slow_s > limits.ADMIN_SYNC_SLOW_S:
@@ -179,7 +189,9 @@ def _of_topic(topic: TopicState) -> Iterator[Finding]:
     it = Thing(f"topic {topic.name}", ("topics", topic.name))
     if topic.refusals:
         step = "Producers get errors: make room, or see the node's log."
-        yield it.bad("refuses publishes", "; ".join(topic.refusals), step, "refuses publishes")
+        yield it.bad(
+            "refuses publishes", f"{'; '.join(topic.refusals)}.", step, "refuses publishes"
+        )
     if topic.damaged:
         step = "Run penstock log verify on the node, and restore from a copy or the archive."
         yield it.bad("is damaged", "Part of its log can't be read.", step, "damaged")
@@ -252,25 +264,31 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
 
 def _of_cluster(cluster: Replication) -> Iterator[Finding]:
     """One of each kind for a topic, whatever its number of partitions."""
-    by_topic: dict[tuple[str, bool], list[Copies]] = {}
+    by_topic: dict[tuple[str, str], list[Copies]] = {}
     for one in cluster.partitions:
-        if one.offline or one.under_replicated:
-            by_topic.setdefault((one.topic, one.offline), []).append(one)
-    for (topic, is_offline), found in by_topic.items():
+        if one.fault:
+            by_topic.setdefault((one.topic, one.fault), []).append(one)
+    for (topic, fault), found in by_topic.items():
         it = Thing(f"topic {topic}", ("topics", topic))
         since = span(max(one.since_s for one in found))
         numbers = listed((str(one.partition) for one in found), _NUMBERS_SHOWN)
         where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}, for {since}"
-        if is_offline:
-            nodes = ", ".join(map(str, sorted({node for one in found for node in one.in_sync})))
+        in_sync = {node for one in found for node in one.in_sync}
+        away = in_sync.intersection(cluster.silent)
+        if fault == "no leader":
+            nodes = ", ".join(map(str, sorted(away or in_sync)))
             step = f"Start a node that has all that is acknowledged: {nodes}."
-            yield it.bad("has no leader", f"{where}.", step, "no leader")
+            yield it.bad("has no leader", f"{where}.", step, fault)
             continue
         why, step = f"{where}: a copy is not in sync.", "It is being made, if enough nodes run."
-        missing = sorted({node for one in found for node in one.missing})
+        missing = sorted(away.union(*(one.missing for one in found)))
         if missing:
             step = f"See whether these nodes run: {', '.join(map(cluster.named, missing))}."
-        yield it.warn("is under-replicated", why, step, "under-replicated")
+        if fault == "no publishes":
+            why = f"{where}: fewer copies are in sync than a publish needs."
+            yield it.bad("refuses publishes", why, step, fault)
+            continue
+        yield it.warn("is under-replicated", why, step, fault)
 
 
 def _seen(recent: Sequence[Sample], window: Window) -> list[Measures]:

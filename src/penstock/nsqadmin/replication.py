@@ -19,6 +19,14 @@ class Copies(NamedTuple):
     under_replicated: bool
     offline: bool
     since_s: float  # it has been so
+    blocked: bool = False  # fewer in-sync replicas live than a publish needs
+
+    @property
+    def fault(self) -> str:
+        """The worst of its states in a word or two."""
+        if self.offline:
+            return "no leader"
+        return "no publishes" if self.blocked else "under-replicated" * self.under_replicated
 
     @property
     def missing(self) -> list[int]:
@@ -71,9 +79,12 @@ class Replication(NamedTuple):
             parts.append(f"{count(len(self.silent), 'node')} silent"
                         f" ({', '.join(map(str, self.silent))})")  # fmt: skip
         offline = sum(one.offline for one in self.partitions)
+        blocked = sum(one.fault == "no publishes" for one in self.partitions)
         short = sum(one.under_replicated for one in self.partitions)
         if offline:
             parts.append(f"{count(offline, 'partition')} without a leader")
+        if blocked:
+            parts.append(f"{count(blocked, 'partition')} refusing publishes")
         if short:
             parts.append(f"{count(short, 'partition')} under-replicated")
         return f"Cluster {self.name}: {', '.join(parts)}." if parts else ""
@@ -83,20 +94,21 @@ def read(document: Mapping[str, Any]) -> Replication:
     """Raises KeyError, TypeError and ValueError where it is not a cluster's."""
     nodes = [row for row in document["nodes"] if row["state"] != "removed"]
     known = {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if "host" in row}
+    live = {row["node"] for row in nodes if row["alive"]}
     return Replication(
         str(document["cluster"]["name"]),
-        {row["node"]: known[row["node"]] for row in nodes if row["alive"]},
+        {node: known[node] for node in live},
         known,
         {row["node"]: str(row["state"]) for row in nodes},
         tuple(row["node"] for row in nodes if not row["alive"]),
-        tuple(_copies(row) for row in document["partitions"]),
+        tuple(_copies(row, live) for row in document["partitions"]),
     )
 
 
-def _copies(row: Mapping[str, Any]) -> Copies:
+def _copies(row: Mapping[str, Any], live: set[int]) -> Copies:
     in_sync, preferred = tuple(row["in_sync"]), tuple(row["preferred"])
     return Copies(
         str(row["topic"]), int(row["partition"]), row["leader"], int(row["epoch"]), in_sync,
         preferred, int(row["replicas"]), bool(row["under_replicated"]), bool(row["offline"]),
-        float(row["since_seconds"]),
+        float(row["since_seconds"]), len(live.intersection(in_sync)) < row.get("min_in_sync", 0),
     )  # fmt: skip

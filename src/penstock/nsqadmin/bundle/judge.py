@@ -80,7 +80,7 @@ def judge(bundle: Bundle) -> list[Finding]:
         known = kept.get(one.what)
         if known is None or known.level < one.level:
             kept[one.what] = one
-    return sorted(kept.values(), key=lambda one: (-one.level, one.what))
+    return sorted(kept.values(), key=attention.order)
 
 
 def rows_of(found: Iterable[Finding]) -> list[dict[str, Any]]:

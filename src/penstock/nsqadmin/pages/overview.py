@@ -3,17 +3,18 @@ the last hours. And the page Counter, for a screen on the wall."""
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.attention import Finding, Level, of_runs
+from penstock.nsqadmin.attention import Finding, Level, of_runs, order
 from penstock.nsqadmin.pages import chart, layout, parts, pipelines, resource, states
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
 _FINDINGS_MAX = 50  # nobody reads more
+_OF_A_KIND = 5
 _RANKS = 5
 _NODES_MAX = 12  # more are on the page of the nodes
 _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "in_flight"}
@@ -94,7 +95,7 @@ def _attention(view: PageView) -> None:
 
     def show(snapshot: Snapshot) -> None:
         found = [*states.found(view, snapshot), *of_runs(view.deps.runs.runs, time.time())]
-        found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
+        found = folded(sorted(found, key=order))[:_FINDINGS_MAX]
 
         def draw() -> None:
             if not found:
@@ -107,6 +108,22 @@ def _attention(view: PageView) -> None:
         area.show(found, draw)
 
     layout.follow(view, show)
+
+
+def folded(found: Iterable[Finding]) -> list[Finding]:
+    """The first of each kind, and how many more there are: a node that is down concerns hundreds
+    of topics, and they would hide the rest."""
+    kinds: dict[tuple[Level, str], list[Finding]] = {}
+    for one in found:
+        kinds.setdefault((one.level, one.state or one.what), []).append(one)
+    shown: list[Finding] = []
+    for (level, state), alike in kinds.items():
+        shown += alike[:_OF_A_KIND]
+        left = len(alike) - _OF_A_KIND
+        if left > 0:
+            step = "The list of topics has them."
+            shown.append(Finding(level, f"{left:,} more: {state}", "", step, ("topics",)))
+    return shown
 
 
 def _all_well(snapshot: Snapshot) -> str:
@@ -131,10 +148,11 @@ def finding(view: PageView, one: Finding) -> None:
         _level(*_LEVELS[one.level])
         with ui.element("div"):
             if one.path:
-                ui.link(what, view.link(*one.path))
+                of_all = {"state": "attention"} if one.path == ("topics",) else {}
+                ui.link(what, view.link(*one.path, **of_all))
             else:
                 ui.label(what)
-            parts.soft(f"{one.why} {one.next_step}")
+            parts.soft(f"{one.why} {one.next_step}".strip())
 
 
 def _level(colour: str, icon: str, text: str) -> None:

@@ -139,11 +139,10 @@ def replica_row(link: Link, columns: list[Column], snapshot: Snapshot, one: Copi
 
 
 def _state_of(one: Copies) -> Badge:
-    if one.offline:
-        return f"no leader, {words.span(one.since_s)}", "bad"
-    if one.under_replicated:
-        return f"under-replicated, {words.span(one.since_s)}", "warn"
-    return "in sync", "good"
+    if not one.fault:
+        return "in sync", "good"
+    level = "bad" if one.offline or one.blocked else "warn"
+    return f"{one.fault}, {words.span(one.since_s)}", level
 
 
 REPLICAS = [
