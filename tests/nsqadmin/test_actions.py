@@ -13,7 +13,8 @@ from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.actions import Actions, NotDeleted, OfCluster, Operation
 from penstock.nsqadmin.api import error_response
-from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
+from penstock.nsqadmin.pages.layout import why
+from penstock.nsqadmin.upstream import NSQD, DaemonRefused, NotOffered, Upstream, UpstreamFailed
 
 from .official import Calls, Lookupd, Nsqd, channel
 
@@ -140,7 +141,12 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
         (NotOffered("n", "/message/get"), "n cannot do this: it has no /message/get"),
         (FetchFailed("n", "timed out"), "timed out"),
         (NotFound("topic", "orders"), "no such topic: orders"),
+        (UpstreamFailed(NSQD, []), "Nothing was done: no nsqd that answers has it"),
+        (UpstreamFailed(NSQD, [""], {"n": FetchFailed("n", "refused", sent=False)}),
+         "Nothing was done: n: refused"),
+        (UpstreamFailed(NSQD, [""], {"n": FetchFailed("n", "timed out")}),
+         "It is not known whether it was done: n: timed out"),
     ],
 )  # fmt: skip
 def test_texts_of_outcomes(error: PenstockError, text: str) -> None:
-    assert reason(error).startswith(text)
+    assert why(error).startswith(text)

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import Measures, Sample
+from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import NsqdAddress
 
@@ -101,6 +102,14 @@ def test_a_topic_is_the_sum_of_its_nodes() -> None:
     topic = make(1.0, nodes, (), (), Snapshot()).topics["t"]
     assert (topic.messages, topic.backlog, topic.clients) == (150, 7, 4)
     assert topic.nodes == topic.channels["ch"].nodes == ["a:1", "b:1"]
+
+
+def test_of_a_cluster_one_node_that_answers_is_asked() -> None:
+    nodes = {at: NodeState(at, NsqdAddress(at, at, 1, 1, ""), error=error)
+             for at, error in (("a", "gone"), ("b", ""), ("c", ""), ("d", ""))}  # fmt: skip
+    snapshot = Snapshot(nodes=nodes, cluster=Replication("c", known={0: "a", 1: "b", 2: "c"}))
+    assert snapshot.once(nodes, "t", "c") == ["b", "d"]
+    assert len(snapshot.once(nodes, "t#ephemeral")) == 4
 
 
 def test_empty_values_are_not_kept() -> None:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.upstream import NOT_OF_NSQ, NsqdAddress, whole
+from penstock.wire.names import is_ephemeral
 
 Row = Mapping[str, Any]
 
@@ -283,6 +284,14 @@ class Snapshot:
     def can_ask(self, addresses: Iterable[str]) -> bool:
         """Whether any of these nodes answers."""
         return any(at in self.nodes and self.nodes[at].can_be_asked for at in addresses)
+
+    def once(self, addresses: Iterable[str], *names: str) -> list[str]:
+        """The nodes, but one of the cluster: it passes on what concerns these names to the others.
+        Ephemeral ones are separate on each node."""
+        members = set() if any(map(is_ephemeral, names)) else set(self.cluster.known.values())
+        found = sorted(addresses, key=lambda at: not self.can_ask([at]))
+        inside = [at for at in found if at in members]
+        return [at for at in found if at not in members or at == inside[0]]
 
     def is_only_on(self, topic: str, address: str) -> bool:
         found = self.topics.get(topic)

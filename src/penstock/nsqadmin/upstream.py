@@ -45,6 +45,7 @@ class UpstreamFailed(PenstockError):
     ) -> None:
         super().__init__(f"failed to query any {kind}: " + "\n".join(errors))
         self.kind = kind
+        self.errors = tuple(errors)
         self.failed = dict(failed or {})
 
     @property
@@ -178,7 +179,11 @@ class Upstream:
     async def send(self, address: str, call: Call[Any]) -> Fetched:
         """The body of a 200, not decoded."""
         headers = authorization(self.secret) if call.method != "GET" else None
-        answer = await exchange(self.fetcher, address, call, headers)
+        try:
+            answer = await exchange(self.fetcher, address, call, headers)
+        except FetchFailed as error:
+            error.sent &= call.method != "GET"  # that changes nothing, answered or not
+            raise
         if answer.status == 200:
             return answer
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
@@ -247,7 +252,9 @@ class Upstream:
             if error.is_unknown:
                 raise NotFound("topic", topic) from error
             raise
-        return _merge(listed.answers), listed.warning
+        unsure = {at: one for at, one in listed.failed.items()
+                  if getattr(one, "code", "") != "TOPIC_NOT_FOUND"}  # fmt: skip
+        return _merge(listed.answers), Asked(listed.answers, unsure).warning
 
     async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:
         return await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, path, query))

@@ -206,7 +206,8 @@ class _Messages(_OfChannel):
 
     async def _redrive_all(self) -> None:
         question = "Send all dead letters to this channel again?"
-        run = partial(self._channel.redrive_all, self._nodes())
+        nodes = self._view.deps.watch.latest.once(self._nodes(), *self._about.values())
+        run = partial(self._channel.redrive_all, nodes)
         await self._change(Role.OPERATE, "redrive_channel", [], run, question)
 
 

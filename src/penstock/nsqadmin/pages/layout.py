@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
+from weakref import WeakSet
 
 from fastapi import Request
-from nicegui import context, ui
+from nicegui import Client, context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -33,6 +34,7 @@ from penstock.nsqadmin.watch import Errand
 from penstock.wire.names import is_valid_name
 
 T = TypeVar("T")
+_asking: WeakSet[Client] = WeakSet()  # pages with a question open
 NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 
@@ -278,7 +280,7 @@ async def change(
     try:
         warning = await deps.audit.perform(view.caller, actions, about, run, detail, view.origin)
     except PenstockError as error:
-        ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
+        ui.notify(why(error), type="negative", multi_line=True, timeout=10_000)
         return False
     deps.watch.hurry()
     shown = warning.removeprefix("WARNING: ")
@@ -292,15 +294,25 @@ async def do(view: PageView, operation: Operation, question: str = "", typed: st
     return await change(view, *operation, question=question, typed=typed)
 
 
-def _why(error: PenstockError) -> str:
-    """The failed nodes, and why."""
-    if isinstance(error, UpstreamFailed) and error.failed:
+def why(error: PenstockError) -> str:
+    """The failed nodes, and why. One that took the request and was silent may have done it."""
+    if isinstance(error, UpstreamFailed) and (error.failed or not error.errors):
         named = "; ".join(f"{at}: {reason(one)}" for at, one in error.failed.items())
-        return f"Nothing was done: {named}"
+        is_open = any(one.sent and not one.status for one in error.failed.values())
+        outcome = "It is not known whether it was done" if is_open else "Nothing was done"
+        return f"{outcome}: {named or f'no {error.kind} that answers has it'}"
     return reason(error)
 
 
 async def _confirm(words: str, name: str) -> bool:
+    """One at a time: a double click asks once."""
+    client = context.client
+    if client in _asking:
+        return False
     with parts.dialog(words, colour="negative", name=name) as dialog:
         pass
-    return bool(await dialog)
+    _asking.add(client)
+    try:
+        return bool(await dialog)
+    finally:
+        _asking.discard(client)
