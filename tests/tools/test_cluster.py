@@ -20,7 +20,7 @@ def partition(number: int, leader: int | None, in_sync: list[int], **more: Any) 
         "topic": "orders", "partition": number, "leader": leader, "epoch": 3, "in_sync": in_sync,
         "min_in_sync": 2, "preferred": [0, 1, 2], "under_replicated": len(in_sync) < 3,
         "offline": leader is None, "since_seconds": 0.0, "end_offset": 7, "committed_offset": 7,
-        **more,
+        "replicas": 3, **more,
     }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ class Nodes:
         ]  # fmt: skip
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
                     "trouble": self.trouble, "health": self.health, "nodes": nodes,
-                    "partitions": self.partitions}  # fmt: skip
+                    "partitions": self.partitions, "topics": [], "version": ""}  # fmt: skip
         return Answer(200, json.dumps(document).encode(), {})
 
     def says(self, code: int, verb: str, *words: str) -> str:
@@ -102,6 +102,10 @@ def test_a_node_is_down(nodes: Nodes) -> None:
     )
     assert "down" in nodes.says(0, "nodes")
     nodes.is_known = True
+    code, text, _ = nodes.penstock("check", "--nsqd-http-address=node0:4151")
+    assert (code, text.partition(". See")[0]) == (
+        1, "PENSTOCK WARNING - Cluster test: 1 node silent (2), 5 partitions under-replicated"
+    )  # fmt: skip
     assert "; node 2 at [::1]:4151 is down, since" in nodes.check(1)
     assert json.loads(nodes.says(0, "topics", "--json"))["rows"][0]["under_replicated"] == 5
 

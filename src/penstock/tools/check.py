@@ -1,8 +1,9 @@
 """`penstock check`: one line and an exit code, as monitoring systems of Nagios' kind read them.
 
 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (the command line is wrong). A node that does not answer, a
-health that is not OK, a topic that refuses publishes and damaged data are always critical; depth
-and its like have bounds that the caller gives.
+health that is not OK, a topic that refuses publishes and damaged data are always critical; a
+cluster that lacks a node or a replica is a warning while it takes all publishes. Depth and its like
+have bounds that the caller gives.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from penstock.command.terminal import span
 from penstock.errors import ConfigError, PenstockError
+from penstock.nsqadmin import replication
 from penstock.tools.app import OnlyChannel, OnlyTopic, app, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
@@ -59,8 +61,11 @@ def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel 
     """Check health. Exit code 0: well, 1: warning, 2: critical, 3: unknown (wrong use)."""
 
     def found() -> Iterator[Finding]:
-        now = look(at.members(), topic, channel)
+        nodes = at.nodes()
+        clusters = at.clusters(nodes)
+        now = look([*nodes, *at.others(clusters).values()], topic, channel)
         yield from _about_nodes(now)
+        yield from _about_clusters(clusters.values())
         topics = document(now)["topics"]
         if topic and not topics and any(not node.error for node in now.nodes.values()):
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
@@ -116,6 +121,16 @@ def _about_nodes(now: Snapshot) -> Iterator[Finding]:
                 if part["refusal"] and not topic.get("refusal"):
                     refuses = f"{name} refuses publishes in partition {part['partition']}"
                     yield Finding(CRITICAL, f"{refuses}: {part['refusal']}")
+
+
+def _about_clusters(answers: Iterable[Row]) -> Iterator[Finding]:
+    """A node that is down does not tell: the others of its cluster do."""
+    for answer in {one["cluster"]["uuid"]: one for one in answers}.values():
+        found = replication.read(answer)
+        if found.trouble:
+            refuses = any(one.offline or one.blocked for one in found.partitions)
+            do = "See penstock cluster status"
+            yield Finding(CRITICAL if refuses else WARNING, found.trouble.rstrip("."), 0, do)
 
 
 def _most(row: Row, field: str) -> str:

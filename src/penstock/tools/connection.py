@@ -9,7 +9,7 @@ that nobody named they take nothing else either: its key is not shown to a stran
 import os
 import ssl
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
@@ -236,10 +236,15 @@ class Connection(Options):
 
     def members(self, changes: bool = False) -> list[Node]:
         """The nodes, and the others of their clusters: any may lead the partition in question."""
-        nodes, tls = self.nodes(changes), self.where.tls()
-        # One that hangs is waited for when it is asked what this is about, not here, too.
+        nodes = self.nodes(changes)
+        return [*nodes, *self.others(self.clusters(nodes)).values()]
+
+    def clusters(self, nodes: Iterable[Node]) -> dict[str, Row]:
+        """What the nodes of clusters say of theirs, by address. One that hangs is waited for when
+        it is asked what this is about, not here, too."""
+        tls = self.where.tls()
         asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
-        return [*nodes, *self.others(ask_all(asked, ask_cluster).good).values()]
+        return ask_all(asked, ask_cluster).good
 
     def others(self, answers: Mapping[str, Row]) -> dict[tuple[str, int], Node]:
         """The live nodes, by cluster and number, beside those that gave these answers."""
@@ -266,11 +271,10 @@ class Connection(Options):
     def once(self, *names: str, changes: bool = False) -> list[Node]:
         """The nodes, but one of each cluster: it forwards requests about topics and channels of
         these names to the others. Ephemeral ones are separate on each node."""
-        nodes, tls = self.nodes(changes), self.where.tls()
+        nodes = self.nodes(changes)
         if len(nodes) < 2 or any(map(is_ephemeral, names)):
             return nodes
-        asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
-        clusters = ask_all(asked, ask_cluster).good
+        clusters = self.clusters(nodes)
         found: dict[str, Node] = {}
         for node in nodes:
             answer = clusters.get(node.address)
