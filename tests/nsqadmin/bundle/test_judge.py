@@ -93,7 +93,6 @@ _CASES: list[tuple[Change, Level, str]] = [
     (config("max_msg_size", 1), WARN, "nsqds differ in max_msg_size"),
     (config("segment_bytes", 1), NOTE, ""),
     (lambda made: [config("zone", f"rack-{n}", n)(made) for n in (1, 2)], NOTE, ""),
-    (copies(under_replicated=True), WARN, "topic orders is under-replicated"),
     (copies(leader=None, offline=True), BAD, "topic orders has no leader"),
     (config("id", 1), WARN, "nsqds share the node id 1"),
     (put("nsqlookupd/2/topics.json", topics=[]), WARN, "nsqlookupd 10.0.1.2:4161 misses topics"),
