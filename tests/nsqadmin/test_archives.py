@@ -23,10 +23,10 @@ def broker() -> FakeBroker:
         yield broker
 
 
-def archived(path: Path, broker: FakeBroker, below: int, *logs: str) -> Source:
-    """A lake whose archive has the messages below an offset, of these logs."""
+def archived(path: Path, broker: FakeBroker, below: int, *logs: str, first: int = 0) -> Source:
+    """A lake whose archive has the messages from one offset to another, of these logs."""
     rows = Query(Source([broker.url], {})).run(
-        f'SELECT * FROM orders WHERE "offset" < {below} AND key IS NULL'
+        f'SELECT * FROM orders WHERE "offset" >= {first} AND "offset" < {below} AND key IS NULL'
     )
     names = [column[0] for column in rows.description or ()]
     table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows.fetchall()])
@@ -47,6 +47,13 @@ def test_the_log_continues_the_archive(broker: FakeBroker, tmp_path: Path) -> No
     assert rows == [(str(number), None) for number in range(10)]
     broker.topics["orders"].earliest = 6  # retention follows the archive
     assert Query(source).run(COUNTS).fetchall() == [(10, 10, 9)]
+
+
+def test_the_log_has_what_is_older_than_the_archive(broker: FakeBroker, tmp_path: Path) -> None:
+    source = archived(tmp_path / "archive", broker, 6, first=3)
+    assert Query(source).run(COUNTS).fetchall() == [(10, 10, 9)]
+    broker.topics["orders"].earliest = 2
+    assert Query(source).run(COUNTS).fetchall() == [(8, 8, 9)]
 
 
 def test_a_gap_behind_the_archive_is_noted(broker: FakeBroker, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""A topic in SQL: its archive up to the last archived offset, then its log from there on.
+"""A topic in SQL: its archive, and of its log what is before and behind the archived offsets.
 
 An archive is a Delta table of the lake that notes which logs its rows of a topic are from
 (`pipelines/topic_logs.py`). So its rows and those of the live log meet at an offset: no message
 comes twice, and none is missing while retention has not passed the archive. The rows of an earlier
-log, of a topic that was made again, are in the archive alone.
+log, of a topic that was made again, are in the archive alone. An archive may have begun at the end
+of a log (`--from latest`): what came before is in the log alone.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from penstock.pipelines.delta_reader import LakeTable
 
 _FOLDER = "_penstock_topics"  # of every archive on this machine
-Ends = Mapping[tuple[str, int], int]  # behind the last row, by identity and partition of a log
+Spans = Mapping[tuple[str, int], range]  # archived offsets, by identity and partition of a log
 
 
 class Archive(NamedTuple):
     table: str  # its name
     dataset: ds.Dataset
-    ends: Ends
+    spans: Spans
 
 
 def archive_of(
@@ -52,17 +53,17 @@ def archive_of(
         notes.append(f"{topic}: archived rows of {chosen}, not of {', '.join(others)}")
     table, noted = found[chosen]
     by_broker = any("@" in each for each in noted.noted)
-    reached = topic_logs.highest_offsets(table, {topic}, by_broker)
-    ends: dict[tuple[str, int], int] = {}
-    for (_, broker, partition), offset in reached.items():
+    reached = topic_logs.archived_spans(table, {topic}, by_broker)
+    spans: dict[tuple[str, int], range] = {}
+    for (_, broker, partition), span in reached.items():
         try:
             has_unnamed = (topic, "", partition) in reached
             log = topic_logs.identity_of(noted, topic, broker, has_unnamed), partition
         except DataLost as error:
             rule = f"{topic} is in {chosen} with rows of several logs: name the table instead"
             raise QueryRefused(rule) from error
-        ends[log] = max(offset + 1, ends.get(log, 0))
-    return Archive(chosen, table.dataset(), ends)
+        spans[log] = topic_logs.joined(span, spans.get(log, span))
+    return Archive(chosen, table.dataset(), spans)
 
 
 def _opened(path: str, storage: Mapping[str, str]) -> LakeTable | None:

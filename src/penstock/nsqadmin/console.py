@@ -5,7 +5,7 @@ and the right to get it back (finding out the names in a statement is enough to 
 what a statement can see are the views that its names ask for, and nothing else.
 
 - A topic is a view of its messages, of the newest where there are more than `newest`; with an
-  archive among the tables, of the archived ones and of those behind them in the log.
+  archive among the tables, of the archived ones and of the others in the log.
 - A table of a lake is a view of its whole; it goes before a topic of the same name.
 
 The console's statements run in a process of their own:
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from penstock.nsqadmin.archives import Archive, Ends
-    from penstock.nsqdapi.calls import Elsewhere
+    from penstock.nsqadmin.archives import Archive, Spans
+    from penstock.nsqdapi.calls import Elsewhere, LogSpan
 
 _NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
 _REFUSAL_MAX = 10_000  # characters of DuckDB's words
@@ -133,10 +133,10 @@ class Query:
             return
         topic = source.topics.get(name, name)
         archive = archive_of(topic, source.tables, source.storage, self.notes)
-        ends = archive.ends if archive is not None else {}
+        spans = archive.spans if archive is not None else {}
         read: set[tuple[str, int]] = set()
         batches = [
-            batch for node in source.nodes for batch in self._log_batches(node, topic, read, ends)
+            batch for node in source.nodes for batch in self._log_batches(node, topic, read, spans)
         ]
         if archive is not None:
             self._join(name, topic, archive, batches)
@@ -150,7 +150,7 @@ class Query:
     def _join(
         self, name: str, topic: str, archive: Archive, batches: Sequence[pa.RecordBatch]
     ) -> None:
-        """A view of the archived messages, and of those of the log behind them."""
+        """A view of the archived messages, and of the others of the log."""
         import pyarrow as pa
 
         live = pa.Table.from_batches(batches, _log_schema())
@@ -176,11 +176,11 @@ class Query:
         )
 
     def _log_batches(
-        self, node: str, name: str, read: set[tuple[str, int]], ends: Ends
+        self, node: str, name: str, read: set[tuple[str, int]], archived: Spans
     ) -> Iterator[pa.RecordBatch]:
         """A failing node is noted: the others still give an answer."""
         try:
-            yield from self._topic(node, name, read, ends)
+            yield from self._topic(node, name, read, archived)
         except FetchFailed as error:
             if self._source.needs_all:
                 raise
@@ -189,10 +189,10 @@ class Query:
             self.notes.append(f"without {node}: {why}")
 
     def _topic(
-        self, node: str, name: str, read: set[tuple[str, int]], ends: Ends
+        self, node: str, name: str, read: set[tuple[str, int]], archived: Spans
     ) -> Iterator[pa.RecordBatch]:
         """A node of a cluster names partitions of other leaders, too. `read`: identity and number
-        of the partitions that other nodes have named. `ends`: where archived messages end."""
+        of the partitions that other nodes have named."""
         import pyarrow as pa
 
         from penstock.spark.decode import decode
@@ -211,18 +211,22 @@ class Query:
                 if (spans.identity, partition) in read:
                     continue
                 read.add((spans.identity, partition))
-                archived = ends.get((spans.identity, partition), span.earliest)
-                if archived < span.earliest:
-                    gap = f"offsets {archived} to {span.earliest - 1} of partition {partition}"
+                covered = archived.get((spans.identity, partition), range(0))
+                if covered and covered.stop < span.earliest:
+                    gap = f"offsets {covered.stop} to {span.earliest - 1} of partition {partition}"
                     self.notes.append(f"{name}: {gap} are neither archived nor in the log")
-                first = min(max(span.earliest, archived), span.end)
-                start = max(first, span.end - share) if self._source.newest else first
-                if start > first:
-                    self.notes.append(f"{name} on {node}: its newest {share:,} messages")
-                for fetched in api.fetches(name, partition, spans.identity, start, span.end):
-                    held = fetched.base_offset, fetched.next_offset
-                    where = name, partition, start, span.end
-                    yield from decode(fetched.data, schema, *where, span=held)
+                left = share if self._source.newest else span.end
+                for part in _beside(span, covered):
+                    wanted = part[max(0, len(part) - left) :]
+                    left -= len(wanted)
+                    if len(wanted) < len(part):
+                        self.notes.append(f"{name} on {node}: its newest {share:,} messages")
+                    first, end = wanted.start, wanted.stop
+                    for fetched in api.fetches(name, partition, spans.identity, first, end):
+                        held = fetched.base_offset, fetched.next_offset
+                        yield from decode(
+                            fetched.data, schema, name, partition, first, end, span=held
+                        )
 
     def _note_offline(self, name: str, elsewhere: Mapping[str, Elsewhere]) -> None:
         if name in elsewhere:
@@ -232,6 +236,15 @@ class Query:
                 raise QueryRefused(reason)
             if reason not in self.notes:
                 self.notes.append(reason)
+
+
+def _beside(span: LogSpan, archived: range) -> list[range]:
+    """The offsets of a log that are not archived, the newest first. The archive may have begun at
+    an end of the log, and retention may have passed it."""
+    if not archived:
+        return [range(span.earliest, span.end)]
+    behind = range(max(span.earliest, archived.stop), span.end)
+    return [behind, range(span.earliest, min(archived.start, span.end))]
 
 
 def _log_schema() -> pa.Schema:

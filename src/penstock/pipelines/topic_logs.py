@@ -265,8 +265,15 @@ def highest_offsets(
 ) -> dict[tuple[str, str, int], int]:
     """The highest offsets in the table, by topic, broker and partition; without entries for missing
     ones. The broker is "" in rows without one, and in all unless it is requested."""
+    return {log: span[-1] for log, span in archived_spans(table, topics, by_broker).items()}
+
+
+def archived_spans(
+    table: LakeTable, topics: Collection[str], by_broker: bool = False
+) -> dict[tuple[str, str, int], range]:
+    """The same from the lowest offset on."""
     by_broker = by_broker and "broker" in table.columns
-    found: dict[tuple[str, str, int], int] = {}
+    found: dict[tuple[str, str, int], range] = {}
     unsure: list[LakeFile] = []
     for file in table.files():
         if "topic" in file.partition and file.partition["topic"] not in topics:
@@ -275,24 +282,30 @@ def highest_offsets(
         if log is None:
             unsure.append(file)
         else:
-            found[log] = max(int(file.most["offset"]), found.get(log, -1))
+            span = range(int(file.least["offset"]), int(file.most["offset"]) + 1)
+            found[log] = joined(span, found.get(log, span))
     with Engine() as engine:
         engine.view("archived", table.with_files(unsure))
         broker = "coalesce(broker, '')" if by_broker else "''"
         rows = engine.rows(
-            f"""SELECT topic, {broker} AS broker, partition, max("offset") AS most
-            FROM archived GROUP BY ALL HAVING most IS NOT NULL"""
+            f"""SELECT topic, {broker} AS broker, partition, min("offset") AS least,
+            max("offset") AS most FROM archived GROUP BY ALL HAVING most IS NOT NULL"""
         )
     for row in rows:
         log = row["topic"], row["broker"], row["partition"]
-        found[log] = max(row["most"], found.get(log, -1))
-    return {log: offset for log, offset in found.items() if log[0] in topics}
+        span = range(row["least"], row["most"] + 1)
+        found[log] = joined(span, found.get(log, span))
+    return {log: span for log, span in found.items() if log[0] in topics}
+
+
+def joined(one: range, other: range) -> range:
+    return range(min(one.start, other.start), max(one.stop, other.stop))
 
 
 def _only_log(file: LakeFile) -> tuple[str, str, int] | None:
     """None where the file's statistics do not show that it has one log, and its last offset."""
     known = {**file.partition, **{n: v for n, v in file.least.items() if v == file.most.get(n)}}
     topic, partition = known.get("topic"), known.get("partition")
-    if topic is None or partition is None or "offset" not in file.most:
+    if topic is None or partition is None or "offset" not in file.most.keys() & file.least:
         return None
     return str(topic), "", int(partition)
