@@ -84,7 +84,7 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     document = F.col("_document")
     parsed = (
         frame.withColumn("_text", text)
-        .withColumn("_document", F.try_parse_json("_text"))
+        .withColumn("_document", _document(F.col("_text")))
         .withColumn("_parsed", F.from_json(F.col("_text"), parsed_as, options))
     )
     fits = F.col("_parsed").isNotNull() & F.col("_parsed")[_CORRUPT].isNull()
@@ -103,6 +103,14 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
         left = F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
         made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
     return reported.select(*frame.columns, *made)
+
+
+def _document(text: Column) -> Column:
+    """A variant, null for what is no JSON. Spark's parsers do not look behind the first value, and
+    a body may have several, as JSON lines: so it is parsed as the first of two in an array."""
+    pair = F.try_parse_json(F.concat(F.lit("["), text, F.lit(",null]")))
+    first, second, third = (F.try_variant_get(pair, f"$[{n}]", "variant") for n in range(3))
+    return F.when(F.is_variant_null(second) & third.isNull(), first)
 
 
 # --- the rescue column: fields outside the schema, as JSON ---
