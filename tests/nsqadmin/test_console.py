@@ -1,8 +1,10 @@
 """What a statement of the console sees, and what it can't be made to touch."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -13,7 +15,7 @@ from deltalake import write_deltalake
 from cases import each
 from penstock import limits
 from penstock.errors import QueryRefused
-from penstock.nsqadmin.console import Question, Reply, answer
+from penstock.nsqadmin.console import Query, Question, Reply, Source, answer
 
 from .conftest import Installation
 from .official import Calls, Nsqd
@@ -159,3 +161,9 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
     )
     error = msgspec.json.decode(done.stdout, type=Reply).error
     assert error.startswith("the SQL console needs the extra `sql`: install it with")
+
+
+def test_ctrl_c_ends_a_statement() -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        Query(Source([], {})).run("SELECT count(*) FROM range(100000000000) a, range(1000) b")

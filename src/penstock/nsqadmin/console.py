@@ -25,10 +25,11 @@ import itertools
 import json
 import resource
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.nsqadmin.archives import Archive, Spans
     from penstock.nsqdapi.calls import Elsewhere, LogSpan
 
+T = TypeVar("T")
 _NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
 _REFUSAL_MAX = 10_000  # characters of DuckDB's words
 _SHOWN_MAX = 20  # names in a refusal
@@ -101,7 +103,7 @@ class Query:
         with within():
             for name in sorted(self._names(sql)):
                 self._make_view(name)
-            return self._connection.execute(sql)
+            return interruptible(self._connection, lambda: self._connection.execute(sql))
 
     def _names(self, sql: str) -> set[str]:
         """The names that it reads. Binding a statement opens its tables (USING does), so it is only
@@ -285,6 +287,18 @@ def distinct(names: Sequence[str]) -> list[str]:
         numbered = (f"{name}_{number}" for number in itertools.count(2))
         found.append(next(one for one in itertools.chain([name], numbered) if one not in found))
     return found
+
+
+def interruptible(connection: duckdb.DuckDBPyConnection, call: Callable[[], T]) -> T:
+    """A call of DuckDB in another thread. In the main one Ctrl-C would wait, for some statements to
+    their end, and be a RuntimeError."""
+    with ThreadPoolExecutor(1) as thread:
+        called = thread.submit(call)
+        try:
+            return called.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def _check(sql: str) -> None:

@@ -28,7 +28,7 @@ from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command import terminal
 from penstock.errors import ConfigError, PenstockError, QueryRefused
-from penstock.nsqadmin.console import Query, Source, distinct, topics_of, within
+from penstock.nsqadmin.console import Query, Source, distinct, interruptible, topics_of, within
 from penstock.pipelines import settings
 from penstock.tools.app import Json, Several, app, arg, opt, switch, verb
 from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
@@ -218,7 +218,7 @@ def result_of(answer: Any) -> Result:
 
 
 def _rows(answer: Any) -> Iterator[list[Any]]:
-    while some := answer.fetchmany(_AT_ONCE):
+    while some := interruptible(answer, lambda: answer.fetchmany(_AT_ONCE)):
         for row in some:
             yield [shown(value) for value in row]
 
