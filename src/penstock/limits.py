@@ -301,6 +301,7 @@ CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts
 # --- Spark: reading the log, staging blocks ---
 SPARK_FETCH_BYTES = LOG_FETCH_BYTES_MAX  # one request: some 20,000 messages of 200 bytes
 SPARK_ROWS_MAX = 50_000  # of one RecordBatch: fewer than 10,000 cost throughput, more gain nothing
+SPARK_ARROW_ROWS = 2_000  # to a writer at once, where there are maps or arrays
 SPARK_TASK_ROWS = 2_000  # of small topics in one task: a task itself costs as much as some 100
 SPARK_NAMES_MAX = 100  # topics named in one request: 7 KB of its first line
 SPARK_REQUEST_MS = 30_000  # silence of nsqd for so long fails a request

@@ -21,7 +21,7 @@ from penstock.pipelines.delta_reader import Among, LakeTable, pruned
 from penstock.pipelines.delta_sink import Target, sink_to
 from penstock.pipelines.settings import defaults
 from penstock.pipelines.topic_logs import highest_offsets
-from penstock.spark.delta_files import write
+from penstock.spark.delta_files import gathered, write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
 
 SHAPE = Shape(
@@ -77,6 +77,7 @@ def location(tmp_path: Path) -> TableLocation:
 
 
 def test_a_version_is_committed_once(location: TableLocation) -> None:
+    assert [len(batch) for batch in gathered([rows(range(2)), rows(range(2, 3))])] == [3]
     assert commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
     assert not commit(location, SHAPE, "app", 0, stage(location, rows(range(3))))
     assert commit(location, SHAPE, "app", 4, stage(location, rows(range(3, 5))))

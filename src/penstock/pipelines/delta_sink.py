@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import note, noted_as
-from penstock.spark.delta_files import write
+from penstock.spark.delta_files import gathered, write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit
+from penstock.spark.session import bound_batches
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         logs: set[tuple[str, str]] = set()
 
         def seen() -> Iterator[pa.RecordBatch]:
-            for batch in iterator:
+            for batch in gathered(iterator):
                 logs.update(_logs_of(batch, self._target))
                 yield batch
 
@@ -112,6 +113,7 @@ def started(
     frame: DataFrame, settings: Settings, name: str, target: Target, checkpoint: str
 ) -> StreamingQuery:
     """The query of a pipeline that writes the frame into its table."""
+    bound_batches(frame)
     frame.sparkSession.dataSource.register(sink_to(target))
     writer = frame.writeStream.format(LakeSink.name()).queryName(name)
     writer = writer.option("checkpointLocation", checkpoint)

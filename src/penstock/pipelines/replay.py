@@ -49,6 +49,7 @@ from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
+from penstock.spark.session import bound_batches
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _NONE = -1  # an offset or a partition that is not given
@@ -385,8 +386,9 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
         "httpSecretFile": settings.text("http-secret-file"),
         "rejectedTable": settings.text("rejected-table"),
     }
-    writer = ordered.select("body", *source.columns(frame), topic, partition).write
-    writer = writer.format("penstock").mode("append")
+    rows = ordered.select("body", *source.columns(frame), topic, partition)
+    bound_batches(rows)
+    writer = rows.write.format("penstock").mode("append")
     writer.options(**{name: value for name, value in options.items() if value}).save()
 
 

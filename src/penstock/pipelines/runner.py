@@ -23,13 +23,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from penstock import limits
 from penstock.command.flags import HelpWanted, UsageError, read_document, usage
 from penstock.errors import PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import COMMON, Setting, Settings
-from penstock.spark.session import open_session
+from penstock.spark.session import ARROW_ROWS, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.noDataProgressEventInterval": "1000",  # an idle query says so, too
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",  # fewer, larger calls into Python
+    ARROW_ROWS: str(limits.SPARK_ROWS_MAX),  # fewer, larger calls into Python
 }
 _LOCAL = {
     "spark.ui.enabled": "false",

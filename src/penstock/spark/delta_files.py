@@ -86,6 +86,19 @@ def write(location: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatc
         raise
 
 
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Large batches of Spark's small ones: each becomes a row group."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        is_large = sum(one.nbytes for one in held) >= limits.SPARK_HELD_BYTES
+        if is_large or sum(one.num_rows for one in held) >= limits.SPARK_ROWS_MAX:
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)
+
+
 class _File:
     def __init__(
         self,
