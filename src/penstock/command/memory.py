@@ -14,6 +14,8 @@ after it, and the kernel clears the same pages again and again.
 
 import ctypes
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from penstock import limits
 
@@ -56,3 +58,16 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.collect()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """While thousands of objects that stay are made: the collector would go through all of them
+    again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.clock import SteadyClock
-from penstock.command import logs
+from penstock.command import logs, memory
 from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.kernel import Engine
@@ -128,7 +128,8 @@ class Daemon:
             if self.options.https_address and self.node.upgrades.context is not None:
                 https = self._listen(self.options.https_address, "https-address", undo)
             await self._join_cluster()
-            self.broker.open(self._before_topics)
+            with memory.uncollected():
+                self.broker.open(self._before_topics)
             undo.callback(self.broker.close)
             self.tcp_address = bound_address(tcp)
             self.node.turn.start()
