@@ -195,7 +195,6 @@ NOW_NS = AT * S
         ("now", NOW_NS),
         ("1h30m", NOW_NS - 5400 * S),
         ("-10m", NOW_NS - 600 * S),
-        ("2 h ago", NOW_NS - 7200 * S),
         ("2 days 3 minutes ago", NOW_NS - 172_980 * S),
         ("1.5d", NOW_NS - 129_600 * S),
         ("999999h", 0),

@@ -103,6 +103,10 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(world: Worl
         world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.threads.submitted == submitted
     assert world.broker.context.touched == {}
+    opened = world.broker.topics["news"].replicas[0].log._segments[0].file
+    world.pass_ns(limits.SECOND)
+    with pytest.raises(OSError, match="closed"):  # a look at its age had opened it
+        opened.size()
 
 
 def test_a_stop_waits_for_syncs_and_answers_what_is_open(world: World) -> None:

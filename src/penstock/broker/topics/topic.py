@@ -477,6 +477,8 @@ class Topic(TopicPublishing):
             self._trim_queue()
         for leader in self.leaders:
             leader.retain(wall_ns, self._old_end(leader, wall_ns))
+        if self not in self.context.touched:
+            self.rest()  # a look at the age of a segment opens it
 
     def _old_end(self, leader: Leader, wall_ns: int) -> int:
         """Messages below it are too old, where the log's timestamps cannot tell."""
