@@ -18,7 +18,6 @@ def outgoing(url: str, method: str = "GET", body: bytes = b"", **headers: str) -
     ("url", "target", "host"),
     [
         ("http://h:4151", "/", "h:4151"),
-        ("http://h/", "/", "h"),
         ("http://h:80/x", "/x", "h"),
         ("https://h:443/x", "/x", "h"),
         ("https://h:80/x", "/x", "h:80"),

@@ -10,11 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from penstock import limits
 from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
+from penstock.spark.session import ARROW_ROWS
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -136,7 +138,9 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
     )
     sink = rows.coalesce(1).sortWithinPartitions("n").drop("n").write.format("penstock")
     sink.option("url", made.node.url).option("topic", "orders").mode("append").save()
+    spark.conf.set(ARROW_ROWS, limits.SPARK_ROWS_MAX)
     made.run(columns=("headers",))
+    assert spark.conf.get(ARROW_ROWS) == str(limits.SPARK_ARROW_ROWS)
     found = made.rows('"offset", body, key, headers')
     assert [(*row, headers and dict(headers)) for *row, headers in found] == wanted
 
