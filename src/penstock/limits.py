@@ -540,9 +540,8 @@ REFUSAL_NS = 5 * SECOND  # for so long a refused connection counts as a witness
 REFUSAL_PAUSE_NS = 60 * SECOND  # between two elections that rest on refusals, of one incarnation
 REPORT_PAUSE_NS = 1 * SECOND  # between two reports of a replica that may have lost something
 PREFERRED_LEADERS_NS = 1 * SECOND  # between two looks at leaderships that should move
-SUCCESSOR_STEADY_NS = (
-    10 * SECOND
-)  # of its link, before a leadership moves to a node that prefers it
+SUCCESSOR_STEADY_NS = 10 * SECOND  # of its link, before a leadership moves to a preferred node
+SUCCESSOR_LISTED_NS = 75 * SECOND  # in lookups, before it leads: NSQ's consumers look each minute
 HAND_OVER_NS = 30 * SECOND  # between two attempts: each is a pause of its partition
 HAND_OVERS_MAX = (
     20  # begun at a time by a node: three hundred leaderships move within half a minute

@@ -13,6 +13,7 @@ from penstock.cluster.documents import (
     ACTIVE,
     CHANNEL,
     CLUSTER,
+    MAINTENANCE,
     NODE,
     RECORD,
     TOPIC,
@@ -26,7 +27,13 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.proposals import PreferredLeaders
 from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watch import Watching
-from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
+from penstock.limits import (
+    PREFERRED_LEADERS_NS,
+    SECOND,
+    SUCCESSOR_LISTED_NS,
+    SUCCESSOR_STEADY_NS,
+    WATCH_PROGRESS_NS,
+)
 from penstock.replication.effects import Propose
 from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -270,7 +277,7 @@ A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 LEADER_ID = LeaderId(1, 11, 101)
 
 
-class WishesDesk:
+class PreferenceDesk:
     def __init__(self, *wanted: int) -> None:
         self.handed: list[int] = []
         self.view = View()
@@ -283,8 +290,8 @@ class WishesDesk:
         self.preferred_leaders = PreferredLeaders(self.view, machines, self.hand_over, self.moved)
         self.preferred_leaders.record_changed(ORDERS, record)
 
-    def generation(self, node: int, generation: int) -> None:
-        document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
+    def generation(self, node: int, generation: int, state: str = ACTIVE) -> None:
+        document = Membership(1, generation, "", 0, 1, 0, state)
         self.view.memberships[node] = Versioned(document, 5, 5)
         self.view.nodes[node] = Versioned(NodeDocument(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
@@ -299,13 +306,14 @@ class WishesDesk:
 
 
 def test_an_unwanted_replica_leaves_the_set() -> None:
-    desk = WishesDesk(1, 3)
+    desk = PreferenceDesk(1, 3)
     desk.preferred_leaders.tick(0)
     assert desk.proposed() == (A, C)
 
 
 def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
-    desk = WishesDesk(3, 1, 2)
+    desk = PreferenceDesk(3, 1, 2)
+    desk.generation(1, 1, MAINTENANCE)
     desk.preferred_leaders.linked(3, 0)
     desk.preferred_leaders.tick(SUCCESSOR_STEADY_NS - 1)
     assert desk.handed == []
@@ -317,15 +325,25 @@ def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> 
     assert desk.handed == [3]
 
 
+def test_an_active_leader_waits_until_consumers_have_found_the_next() -> None:
+    desk = PreferenceDesk(3, 1, 2)
+    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
+    desk.preferred_leaders.tick(SUCCESSOR_LISTED_NS - 1)
+    assert desk.handed == []
+    desk.preferred_leaders.tick(SUCCESSOR_LISTED_NS + PREFERRED_LEADERS_NS)
+    assert desk.handed == [3]
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda desk: desk.generation(3, 2), lambda desk: desk.view.nodes.pop(3)],
     ids=["started again since", "not registered"],
 )
 def test_no_leadership_moves_to_a_replaced_or_missing_node(
-    change: Callable[[WishesDesk], object],
+    change: Callable[[PreferenceDesk], object],
 ) -> None:
-    desk = WishesDesk(3, 1, 2)
+    desk = PreferenceDesk(3, 1, 2)
+    desk.generation(1, 1, MAINTENANCE)
     desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
     change(desk)
     desk.preferred_leaders.tick(0)

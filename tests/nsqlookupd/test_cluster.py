@@ -126,6 +126,9 @@ class Desk(World):
         (answer,) = self.ask(target)
         return json.loads(answer.body) if answer.status == 200 else answer.status
 
+    def hosts(self, target: str) -> list[str]:
+        return [row["broadcast_address"] for row in self.get(target)["producers"]]
+
     def led(self, topic: str = "t") -> dict[str, str]:
         found = self.get(f"/lookup?topic={topic}")
         return {n: row["broadcast_address"] for n, row in found.get("partitions", {}).items()}
@@ -152,7 +155,7 @@ def test_each_partition_is_where_its_leader_is(desk: Desk) -> None:
     desk.put_topic(1, 2, 1, extended=True, ordered=True, disable_channel_auto_create=True)
     desk.run()
     found = desk.get("/lookup?topic=t&metainfo=true")
-    assert [row["broadcast_address"] for row in found["producers"]] == ["h1", "h2"]
+    assert desk.hosts("/lookup?topic=t") == ["h1", "h2"]
     assert (desk.led(), found["channels"]) == ({"0": "h1", "1": "h2", "2": "h1"}, ["mail"])
     assert desk.registry.meta_of("t") == Meta(3, True, True, True, 3)
     assert found["meta"]["replica"] == 3
@@ -173,13 +176,28 @@ def test_leaders_move_and_nodes_come_and_go(desk: Desk) -> None:
     desk.delete(keys.node(2))
     desk.run()
     assert desk.registry.unled_ns("t") is not None
-    assert [row["broadcast_address"] for row in desk.get("/nodes")["producers"]] == ["h1", "h3"]
+    assert desk.hosts("/nodes") == ["h1", "h3"]
     desk.put_node(2, LATER_LIFE)  # it has not been elected since
     desk.run()
     assert desk.registry.unled_ns("t", 1) is not None
     desk.put_leader(1, 2, incarnation=LATER_LIFE)
     desk.run()
     assert desk.led() == {"0": "h3", "1": "h2"}
+
+
+def test_the_next_leader_is_listed_before_it_leads(desk: Desk) -> None:
+    desk.put_topic(2)
+    desk.put_channel("mail")
+    desk.run(FOLLOWED_S)
+    assert desk.hosts("/lookup?topic=t") == ["h1", "h2"]
+    assert desk.hosts("/lookup?topic=t&partition=0") == ["h2"]
+    assert desk.led() == {"0": "h2"}
+    desk.delete(keys.node(1))
+    desk.run()
+    assert desk.hosts("/lookup?topic=t") == ["h2"]
+    desk.put_node(1)
+    desk.run()
+    assert desk.hosts("/lookup?topic=t") == ["h1", "h2"]
 
 
 def test_leftovers_of_a_deleted_topic_do_not_join_the_next(desk: Desk) -> None:
@@ -200,23 +218,25 @@ def test_leftovers_of_a_deleted_topic_do_not_join_the_next(desk: Desk) -> None:
 
 
 def test_a_node_that_registers_too_is_listed_once(desk: Desk) -> None:
-    desk.put_topic(1)
+    desk.put_topic(2)
     desk.run()
     client = desk.identified(broadcast_address="h2")
     other = desk.identified("9.9.9.9:9", broadcast_address="no node of the cluster")
     client.feed(b"REGISTER t c\nREGISTER later\nREGISTER gone#ephemeral\n")
-    desk.put_topic(3, name="later")
+    desk.put_topic(1, name="later")
     desk.run()
-    assert (desk.led("t"), desk.led("later")) == ({"0": "h1"}, {"0": "h3"})
+    assert (desk.led("t"), desk.led("later")) == ({"0": "h2"}, {"0": "h1"})
     assert len(desk.get("/lookup?topic=later")["producers"]) == 1
     assert len(desk.get("/lookup?topic=gone%23ephemeral")["producers"]) == 1
     rows = {row["broadcast_address"]: row["topics"] for row in desk.get("/nodes")["producers"]}
     assert len(rows) == len(desk.get("/nodes")["producers"]) == 4
-    assert rows["h2"] == ["gone#ephemeral"]
+    assert rows["h2"] == ["gone#ephemeral", "t"]
+    assert desk.registry.unled_ns("t") is None
     for one in (client, other):
         one.lost()
     desk.run()
     assert len(desk.get("/nodes")["producers"]) == 3
+    assert desk.registry.unled_ns("t", 0) is not None  # it may have died: a lookup waits
 
 
 # --- while there is no leader, or no etcd ---

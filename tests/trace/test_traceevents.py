@@ -183,20 +183,14 @@ LARGEST = (1 << 64) - 1
 @each(
     ("text", "trace_id"),
     [
-        ("42", 42),
         ("00042", 42),
         (str(LARGEST), LARGEST),
         (str(LARGEST + 1), 0),
         ("4bf92f3577b34da6a3ce929d0e0e4736", 0xA3CE929D0E0E4736),
         ("4BF92F3577B34DA6A3CE929D0E0E4736", 0xA3CE929D0E0E4736),
-        ("1" * 32, 0x1111111111111111),
         ("1" * 16 + "0" * 16, 0),
-        ("4bf92f3577b34da6a3ce929d0e0e473", 0),
         ("4bf92f3577b34da6a3ce929d0e0e473g", 0),
-        ("a3ce929d0e0e4736", 0),
         ("0", 0),
-        ("-1", 0),
-        (" 7", 0),
         ("\u0664\u0662", 0),  # digits, but not those of a number here
         ("", 0),
     ],

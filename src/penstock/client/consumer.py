@@ -110,6 +110,7 @@ class Consumer:
         self._found: set[_Source] = set()
         self._tasks: dict[_Source, asyncio.Task[None]] = {}
         self._discovering: asyncio.Task[None] | None = None
+        self._look_again = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._quiet: asyncio.Future[None] | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -439,6 +440,7 @@ class Consumer:
         finally:
             subscription.link.close()
             self._leave(subscription)
+            self._look_again.set()  # its partitions may have another leader
         return None
 
     async def _subscribe(
@@ -493,7 +495,7 @@ class Consumer:
     async def _discover(self) -> None:
         discovery = Discovery(self._lookupds, self.options)
         try:
-            async for found in discovery.rounds(self.topics):
+            async for found in discovery.rounds(self.topics, self._look_again):
                 self._take_found(found)
         finally:
             await discovery.close()

@@ -17,6 +17,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -113,15 +114,20 @@ class Discovery:
     async def close(self) -> None:
         await self._fetcher.close()
 
-    async def rounds(self, topics: Sequence[str]) -> AsyncIterator[dict[str, LookupResult]]:
+    async def rounds(
+        self, topics: Sequence[str], again: asyncio.Event
+    ) -> AsyncIterator[dict[str, LookupResult]]:
         """The answers by topic, round after round for ever, the pauses between them spread by
-        jitter."""
+        jitter. `again` ends a pause."""
         options = self._options
         pause_s = random.uniform(0, options.lookup_jitter) * options.lookup_interval_s
         while True:
             answers = await asyncio.gather(*map(self.topic, topics))
             yield dict(zip(topics, answers, strict=True))
-            await asyncio.sleep(options.lookup_interval_s + pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(options.lookup_interval_s + pause_s):
+                    await again.wait()
+            again.clear()
             pause_s = 0.0
 
     async def _ask(self, path: str) -> LookupResult:

@@ -4,6 +4,7 @@
 |---|---|
 | a node whose key is there | a producer; until its absence counts, also one whose key is gone |
 | a partition whose leader's process lives | a registration of its topic there, with its number |
+| a live member that is to lead it next | a registration of its topic there, without a number |
 | a channel | one of each node that leads a partition of its topic |
 | a deleted topic | nothing |
 
@@ -13,6 +14,9 @@ transaction, and all nsqlookupds of a cluster give the same answers.
 **An absence** counts when the coordinator has been followed without a gap for a lease's time
 and ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and
 the leaders lead on: who dropped them then would answer that nobody has anything.
+
+**The next leader** is listed before it leads (SUCCESSOR_LISTED_NS): NSQ's consumers look once in a
+minute, and would not be connected to it when the leadership moves.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +26,7 @@ from penstock.cluster import keys
 from penstock.cluster.documents import NodeDocument, Topic
 from penstock.cluster.view import View, ViewChange
 from penstock.nsqlookupd.registry import ClusterTopicEntry, Meta, Peer, RegisteredProducer, Registry
-from penstock.replication.record import PartitionRecord
+from penstock.replication.record import PartitionRecord, successor
 
 # Names among the settings of a topic's document.
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
@@ -50,7 +54,9 @@ class Feed:
         if not (topics or nodes):
             return
         for name, held in self._view.partitions.items():
-            if held.document.leader is not None and held.document.leader.node in nodes:
+            record = held.document
+            leader = record.leader.node if record.leader is not None else None
+            if leader in nodes or successor(record, record.wanted) in nodes:
                 topics.add(name.topic)
         for topic, found in cluster_topics(self._view, topics, self._known).items():
             self._registry.set_cluster_topic(topic, found)
@@ -116,6 +122,9 @@ def _entry(view: View, name: str, topic: Topic, nodes: Mapping[int, Known]) -> C
             producer = _leader(record.document, nodes)
             if producer is not None:
                 led[producer] = led.get(producer, frozenset()) | {number}
+            following = successor(record.document, nodes)
+            if following is not None:
+                led.setdefault(nodes[following].producer, frozenset())
     channels = frozenset(
         channel
         for (_, channel), (one, _, _) in view.channels.of(name)

@@ -110,9 +110,8 @@ Entries = dict[RegisteredProducer, Registration]
 class ClusterTopicEntry(NamedTuple):
     """A topic of a cluster, from its metadata."""
 
-    led: Mapping[
-        RegisteredProducer, frozenset[int]
-    ]  # partitions by the node that leads them, and lives
+    # Partitions by the live node that leads them; none: it is to lead some soon.
+    led: Mapping[RegisteredProducer, frozenset[int]]
     channels: frozenset[str]
     meta: Meta
 
@@ -152,6 +151,19 @@ class Registry:
         for topic in sorted(producer.topics):
             self._remove_topic_entry(producer, topic)
         self.producers.pop(producer, None)
+        if not producer.of_cluster:
+            self._suspect(producer.peer.tcp_address)
+
+    def _suspect(self, tcp_address: tuple[str, int]) -> None:
+        """The connection of a node of the cluster has ended: its process may have, and others are
+        about to lead. go-nsq looks in that instant, before the metadata has it, and then not for a
+        minute."""
+        for producer in self.producers:
+            if producer.of_cluster and producer.peer.tcp_address == tcp_address:
+                for topic in producer.topics:
+                    partitions = self.topics[topic][producer].partitions
+                    lost = dict.fromkeys(partitions, self._clock.mono_ns())
+                    self._unled[topic] = self._unled.get(topic, {}) | lost
 
     def register(
         self,
@@ -252,11 +264,13 @@ class Registry:
             entry = entries[producer] = before.get(producer, Registration())  # tombstones stay
             entry.partitions = partitions
             producer.topics.add(topic)
-            producer.channels |= {(topic, channel) for channel in found.channels}
+            if partitions:
+                producer.channels |= {(topic, channel) for channel in found.channels}
         for channel in found.channels:  # it goes with the first partition, as nsqd names it
             self.channels.setdefault(topic, {})[channel] = {
                 producer: Registration(partitions=frozenset((min(partitions),)))
                 for producer, partitions in found.led.items()
+                if partitions
             }
         self.channel_count += len(found.channels)
 
@@ -322,13 +336,17 @@ class Registry:
     ) -> list[RegisteredProducer]:
         """The nodes that clients should connect to; those that have the partition, or name none.
         `buried`: tombstoned ones, too."""
-        mono_ns = self._clock.mono_ns()
+        mono_ns, of_cluster = self._clock.mono_ns(), topic in self.cluster_topics
         return in_order(
             producer
             for producer, entry in self.topics.get(topic, {}).items()
             if self._is_active(producer, mono_ns)
             and (buried or not entry.is_hidden(mono_ns, self._tombstone_lifetime_ns))
-            and (partition is None or not entry.partitions or partition in entry.partitions)
+            and (
+                partition is None
+                or partition in entry.partitions
+                or not (entry.partitions or of_cluster)
+            )
         )
 
     def partitions_of(self, topic: str, buried: bool = False) -> dict[int, RegisteredProducer]:
