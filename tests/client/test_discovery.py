@@ -84,6 +84,16 @@ async def test_nodes_come_and_go() -> None:
             await has(consumer, first.address, second.address)
 
 
+async def test_a_lost_connection_is_looked_up_at_once_and_forgotten_later() -> None:
+    async with FakeLookupd() as lookupd, FakeNsqd() as first, FakeNsqd() as second:
+        lookupd.nodes = [first.address]
+        async with Consumer("t", "c", lookupds=lookupd.address, lookup_jitter=0) as consumer:
+            await has(consumer, first.address)
+            lookupd.nodes = [second.address]
+            first.peers[0].hang_up()
+            await has(consumer, first.address, second.address)
+
+
 async def test_a_failing_nsqlookupd_removes_no_node() -> None:
     async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
         lookupd.nodes = [nsqd.address]

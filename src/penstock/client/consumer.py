@@ -495,16 +495,17 @@ class Consumer:
     async def _discover(self) -> None:
         discovery = Discovery(self._lookupds, self.options)
         try:
-            async for found in discovery.rounds(self.topics, self._look_again):
-                self._take_found(found)
+            async for found, is_early in discovery.rounds(self.topics, self._look_again):
+                self._take_found(found, is_early)
         finally:
             await discovery.close()
 
-    def _take_found(self, found: Mapping[str, LookupResult]) -> None:
+    def _take_found(self, found: Mapping[str, LookupResult], is_early: bool) -> None:
+        """An nsqd that was lost may be about to come back: an early round forgets none."""
         for failure in {str(failure) for one in found.values() for failure in one.failures}:
             log.warning("lookupd: %s", failure)
         here = {(topic, address) for topic in found for address in found[topic].addresses}
-        unsure = {source for source in self._found if not found[source[0]].complete}
+        unsure = {one for one in self._found if is_early or not found[one[0]].complete}
         self._found = here | unsure
         for source in here:
             if source not in self._tasks and source[1] not in self._given:

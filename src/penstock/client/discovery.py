@@ -116,18 +116,19 @@ class Discovery:
 
     async def rounds(
         self, topics: Sequence[str], again: asyncio.Event
-    ) -> AsyncIterator[dict[str, LookupResult]]:
+    ) -> AsyncIterator[tuple[dict[str, LookupResult], bool]]:
         """The answers by topic, round after round for ever, the pauses between them spread by
-        jitter. `again` ends a pause."""
+        jitter. `again` ends a pause; then it is True that the round is early."""
         options = self._options
         pause_s = random.uniform(0, options.lookup_jitter) * options.lookup_interval_s
         while True:
+            is_early = again.is_set()
+            again.clear()
             answers = await asyncio.gather(*map(self.topic, topics))
-            yield dict(zip(topics, answers, strict=True))
+            yield dict(zip(topics, answers, strict=True)), is_early
             with suppress(TimeoutError):
                 async with asyncio.timeout(options.lookup_interval_s + pause_s):
                     await again.wait()
-            again.clear()
             pause_s = 0.0
 
     async def _ask(self, path: str) -> LookupResult:
