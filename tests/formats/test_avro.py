@@ -66,6 +66,9 @@ def test_writers_of_two_schemas() -> None:
     ]
 
 
+UNFIT = "not Avro of this schema:"
+
+
 def test_undecodable_bodies_are_null_with_a_reason() -> None:
     decode = AvroDecoder(NEW, REGISTRY)
     good = bare(OLD, {"number": 1, "client": "anna", "dropped": []})
@@ -80,10 +83,10 @@ def test_undecodable_bodies_are_null_with_a_reason() -> None:
     assert named[:4] == [frame, frame, frame, "the registry has no schema 6"]
     for reason, text in zip(
         named[4:],
-        ("schema 9: no schema of Avro", "not Avro of this", "1 bytes are left", "not Avro of this"),
+        ("schema 9: no ", f"{UNFIT} EOFError", "1 bytes are left", f"{UNFIT} Schema mismatch"),
         strict=True,
     ):
-        assert reason.startswith(text)
+        assert reason.startswith(text) and len(reason) < 250
 
 
 def test_an_undecodable_row_is_an_error() -> None:

@@ -158,6 +158,7 @@ def test_a_nested_message() -> None:
     [
         (b"\x01\x00\x00\x00\x07\x00", "it has no frame of a schema registry"),
         (framed(7, b"", b""), "its frame ends within the index of the message"),
+        (framed(7, b"\x01", b""), "schema 7 has no message ()"),
         (framed(7, b"\x06\x00", b""), "its frame ends within the index of the message"),
         (framed(7, b"\x00", b""), "it is a shop.Client"),
         (framed(7, b"\x02\x0a", b""), "schema 7 has no message (5,)"),

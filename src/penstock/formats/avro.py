@@ -10,7 +10,7 @@ import fastavro
 import pyarrow as pa
 
 from penstock.errors import ConfigError
-from penstock.formats.decoder import Convert, Decoder, OnError, Registry, Undecodable, same
+from penstock.formats.decoder import Convert, Decoder, OnError, Registry, Undecodable, same, words
 
 
 class AvroDecoder(Decoder):
@@ -44,9 +44,7 @@ class AvroDecoder(Decoder):
         try:
             value = self._convert(fastavro.schemaless_reader(file, writer, self._reader))
         except Exception as error:  # of many kinds, for bytes that were never Avro
-            raise Undecodable(
-                f"not Avro of this schema: {error or type(error).__name__}"
-            ) from error
+            raise Undecodable(f"not Avro of this schema: {words(error)}") from error
         if file.tell() != len(body):
             raise Undecodable(f"{len(body) - file.tell()} bytes are left behind the record")
         return value

@@ -20,6 +20,7 @@ Registry: TypeAlias = Callable[[int], str]
 OnError: TypeAlias = Literal["null", "raise"]
 Convert: TypeAlias = Callable[[Any], Any]  # what a library has decoded, as pyarrow takes it
 _FRAME = struct.Struct(">bI")
+_WORDS_CHARS = 200
 
 
 class BodyUndecodable(PenstockError, ValueError):
@@ -117,6 +118,12 @@ class Decoder:
 
 def same(value: Any) -> Any:
     return value
+
+
+def words(error: Exception) -> str:
+    """Cut, because fastavro names whole schemas, and a batch may have an error in each row."""
+    text = words_of(error)
+    return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
 
 
 # --- Confluent's registry, and those that speak as it does ---

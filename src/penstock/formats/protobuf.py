@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.message import Message
 
 from penstock.errors import ConfigError
-from penstock.formats.decoder import Convert, Decoder, OnError, Registry, Undecodable, same
+from penstock.formats.decoder import Convert, Decoder, OnError, Registry, Undecodable, same, words
 
 
 class ProtobufDecoder(Decoder):
@@ -46,14 +46,14 @@ class ProtobufDecoder(Decoder):
         try:
             return self._convert(self._class.FromString(body))
         except Exception as error:  # of many kinds, for bytes that were never Protobuf
-            raise Undecodable(f"not Protobuf: {error or type(error).__name__}") from error
+            raise Undecodable(f"not Protobuf: {words(error)}") from error
 
     def _unframed(self, body: bytes) -> bytes:
         schema_id, body = self._opened(body)
         numbers = _zigzag(body)
         try:
             count = next(numbers)[0]
-            read = [next(numbers) for _ in range(count)] or [(0, 1)]
+            read = [next(numbers) for _ in range(count)] if count else [(0, 1)]
         except StopIteration:
             raise Undecodable("its frame ends within the index of the message") from None
         index = tuple(number for number, _ in read)
