@@ -17,10 +17,12 @@ from penstock.cluster.documents import CLUSTER, Cluster
 from penstock.cluster.keys import PartitionName
 from penstock.errors import ConfigError
 from penstock.log.disk import OsDisk
+from penstock.net.api import HttpError
 from penstock.net.exchange import Response
 from penstock.nsqd.cluster import ClusterMember, shared_secrets
 from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import join_answers
+from penstock.nsqd.http.log import positions
 from penstock.nsqd.options import read_options
 from penstock.replication.peer import UNMATCHED
 
@@ -136,6 +138,15 @@ def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_
     view.revision = 8
     state.look(20 * limits.SECOND)
     assert (state.offline, state.under_replicated) == (0, 1)
+
+
+@pytest.mark.parametrize(("is_listed", "nodes"), [(False, {1: 1}), (True, {})])
+def test_positions_wait_for_the_metadata(is_listed: bool, nodes: dict[int, int]) -> None:
+    view = SimpleNamespace(is_listed=is_listed, nodes=nodes)
+    call: Any = SimpleNamespace(deps=SimpleNamespace(member=SimpleNamespace(view=view)))
+    with pytest.raises(HttpError, match="has not read") as refused:
+        positions(call)
+    assert refused.value.status == 503
 
 
 def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:

@@ -51,6 +51,10 @@ BINARY = "application/octet-stream"
 
 
 def positions(call: Call) -> None:
+    member = call.deps.member
+    if member is not None and not (member.view.is_listed and member.view.nodes):
+        # It would say that topics of the cluster are not there, and to a stream that they are lost.
+        raise HttpError(503, "FAILED this node has not read what the cluster has yet")
     pairs = parse_pairs(call.request.query)
     names = [value for key, value in pairs if key == "topic"]
     froms = _froms(pairs)
@@ -79,9 +83,9 @@ def positions(call: Call) -> None:
             comma = ","
         yield f'}},"missing":{_json(unknown)},"ended":{_json(ended)}'.encode()
         yield f',"ended_partitions":{_json(ended_logs)}'.encode()
-        if call.deps.member is not None:
+        if member is not None:
             is_wanted = wanted.__contains__ if names else matches
-            yield f",{_json(call.deps.member.state.elsewhere(is_wanted))[1:-1]}".encode()
+            yield f",{_json(member.state.elsewhere(is_wanted))[1:-1]}".encode()
         yield b"}"
 
     call.in_slices(parts(), JSON)
