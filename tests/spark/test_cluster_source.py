@@ -106,7 +106,10 @@ def test_a_node_that_is_down_holds_nothing_up(cluster: FakeCluster) -> None:
     one, two = cluster.nodes
     cluster.leaders["orders", 0] = two
     one.hangups = 1000
-    reader = batch_reader(one, **both(cluster))
+    reader = batch_reader(one, **both(cluster) | {"fetchOffset.numRetries": "9"})
+    assert sorted(read(reader, *reader.partitions())) == WHOLE
+    assert len(one.requests) == 1
+    two.failures = 1  # with nobody else to ask it is asked again
     assert sorted(read(reader, *reader.partitions())) == WHOLE
 
 

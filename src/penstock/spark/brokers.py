@@ -17,7 +17,7 @@ its messages are needed now; else the others go on without it.
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import ClassVar, NamedTuple, Self
 
@@ -27,7 +27,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Call, Ends, LogSpan, Positions
-from penstock.spark.brokerapi import BrokerApi, name_of
+from penstock.spark.brokerapi import NOT_READY, BrokerApi, name_of, retry_pauses
 from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
 from penstock.spark.options import Options
 
@@ -77,7 +77,8 @@ class Brokers:
         """ "" is the only one."""
         if broker not in self._apis:
             url = self._urls.get(broker, f"http://{broker}") if broker else self._options.urls[0]
-            self._apis[broker] = self._stack.enter_context(self._opened(url))
+            was_silent = bool(broker) and broker in self._failed_s
+            self._apis[broker] = self._stack.enter_context(self._opened(url, was_silent))
         return self._apis[broker]
 
     def offset_at(self, log: Log, timestamp_ms: int) -> int:
@@ -118,8 +119,15 @@ class Brokers:
         `needs_all` of the known logs, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
         begun_ids = {log.id for log in begun}
+        pauses = self.pauses()
         while True:
-            asked = self._asked(topics, pattern, begun)
+            try:
+                asked = self._asked(topics, pattern, begun)
+            except FetchFailed as error:
+                if error.status not in (0, *NOT_READY) or (pause_s := next(pauses, None)) is None:
+                    raise
+                time.sleep(pause_s)
+                continue
             needed = asked.offline & begun_ids if begun else asked.offline
             lacks = needs_all and needed
             if not (lacks or asked.is_behind(begun)) or time.monotonic() >= deadline_s:
@@ -143,7 +151,7 @@ class Brokers:
         for broker in sorted(asked, key=lambda one: (self._failed_s.get(one, 0.0), one)):
             try:
                 silent_s = time.monotonic() - self._failed_s.get(broker, -math.inf)
-                if broker in spokesmen and silent_s < limits.SPARK_LEADER_WAIT_S:
+                if spokesmen and silent_s < limits.SPARK_LEADER_WAIT_S:
                     # it was asked not long ago: the others need not wait for it
                     failed[broker] = FetchFailed(broker, "it did not answer a moment ago")
                     continue
@@ -186,7 +194,7 @@ class Brokers:
     def ends_of(self, names: Collection[str]) -> Ends:
         """The ends of deleted logs of these topics, as far as known."""
         if names:
-            self._asked(names, None, {})
+            self._settled(names, None, {}, False)
         return {name: self.ended[name] for name in names if name in self.ended}
 
     def _positions(
@@ -215,11 +223,17 @@ class Brokers:
             raise errors[0]
         return found
 
-    def _opened(self, url: str) -> BrokerApi:
+    def pauses(self) -> Iterator[float]:
+        """Before a request to several nsqds is tried again; one alone is tried by its `api`."""
         options = self._options
-        return BrokerApi(
-            url, options.timeout_ms, options.retries, options.retry_ms, options.ca_file
-        )
+        return retry_pauses(options.retries if options.several else 0, options.retry_ms)
+
+    def _opened(self, url: str, was_silent: bool = False) -> BrokerApi:
+        """Of several none is tried again before the others: another node may speak for it."""
+        options = self._options
+        timeout_ms = min(options.timeout_ms, limits.SPARK_LEADER_MS if was_silent else math.inf)
+        retries = 0 if options.several else options.retries
+        return BrokerApi(url, int(timeout_ms), retries, options.retry_ms, options.ca_file)
 
 
 def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[LogId]:

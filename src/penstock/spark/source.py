@@ -39,6 +39,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.nsqdapi.calls import Ends
 from penstock.spark import offsets
+from penstock.spark.brokerapi import NOT_READY
 from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.offsets import Log, Logs, Offsets, Range
 from penstock.spark.options import LATEST, Options, SourceOptions, read_options
@@ -140,6 +141,7 @@ class _Log:
         from penstock.spark.decode import decode
 
         log, position = range_.log, range_.start
+        failed_at, pauses = -1, brokers.pauses()
         while position < range_.end:
             api, label = brokers.api(log.broker), brokers.label(log.broker)
             where = log.topic, log.partition, log.identity, position, range_.end
@@ -151,13 +153,19 @@ class _Log:
                         span=(base, following), log=log.identity, broker=label,
                     )  # fmt: skip
                     position = following
-            except BrokerRefused as refusal:
-                position = self._after_refusal(range_, position, refusal)
-            except FetchFailed:  # another node of its cluster may have the log, too
-                begun = {log: position}
+            except FetchFailed as error:
+                if isinstance(error, BrokerRefused) and error.status not in NOT_READY:
+                    position = self._after_refusal(range_, position, error)
+                    continue
+                if position != failed_at:
+                    failed_at, pauses = position, brokers.pauses()
+                begun = {log: position}  # another node of its cluster may have the log, too
                 there = next(iter(offsets.relocated(begun, brokers.have(begun))))
                 if there.broker == log.broker:
-                    raise
+                    pause_s = next(pauses, None)
+                    if pause_s is None:
+                        raise
+                    time.sleep(pause_s)
                 log = there
 
     def _check(self, log: Log, position: int, base: int, following: int) -> None:
