@@ -65,11 +65,12 @@ def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path
         b"null",
         b"\xff\xfe",
         b'{"number": 1}\n{"number": 2}\n',
+        b'{"total": 1e400}',
     ]
     for body in bodies:
         made.node.publish("orders", [body])
     ddl = tmp_path / "orders.ddl"
-    ddl.write_text("number INT, name STRING, tags ARRAY<STRING>\n")
+    ddl.write_text("number INT, name STRING, tags ARRAY<STRING>, total DOUBLE\n")
     made.run(schema=f"@{ddl}")
     assert made.rows('"offset", value.number, value.name, len(value.tags), bad') == [
         (0, 1, "one", 2, None),
@@ -80,6 +81,7 @@ def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path
         (5, None, None, None, "not a JSON object"),
         (6, None, None, None, "not UTF-8"),
         (7, None, None, None, "not JSON"),  # more than one value: the second would be dropped
+        (8, None, None, None, "does not fit the schema"),  # from_json makes it infinite
     ]
     assert [bytes(body) for _, body in made.rows('"offset", body')] == bodies
     with pytest.raises(SchemaMismatch, match="its column value is "):
@@ -97,7 +99,8 @@ def test_fields_outside_the_schema_are_kept(made: Archive) -> None:
         (b'{"n": 4, "inner": 5}', {"inner"}),
         (b'{"n": 5, "list": [{"x": 1}, {"x": 2, "y": 3}]}', {"list"}),
         (b'{"n": 6, "m": {"a": 1, "b": "x"}, "ns": [1, "x"]}', {"m", "ns"}),
-        (b'{"n": 7, "t": 200, "d": 1.239}', {"t", "d"}),  # from_json makes -56 and 1.24 of these
+        # from_json makes -56, 1.24 and Infinity of these
+        (b'{"n": 7, "t": 200, "d": 1.239, "f": 1e39}', {"t", "d", "f"}),
         (b'{"n": 3000000000, "at": "yesterday"}', {"n", "at"}),
         (b'{"big": 12345678901234567890123456789012345678}', None),
         (b"[1]", None),
@@ -107,7 +110,7 @@ def test_fields_outside_the_schema_are_kept(made: Archive) -> None:
     ddl = (
         "n INT, inner STRUCT<a: INT, b: STRUCT<c: INT>>, list ARRAY<STRUCT<x: INT>>, "
         "m MAP<STRING, INT>, ns ARRAY<INT>, t TINYINT, d DECIMAL(5, 2), at TIMESTAMP, "
-        "big DECIMAL(38, 0)"
+        "big DECIMAL(38, 0), f FLOAT"
     )
     made.run(schema=ddl, rescue_column="left")
     rows = made.rows('"offset", "left", value.n, bad')

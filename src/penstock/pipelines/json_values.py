@@ -6,6 +6,8 @@ value that does not fit makes only its own column null, and not the whole `value
 """
 
 import re
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,19 +89,27 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
         .withColumn("_document", _document(F.col("_text")))
         .withColumn("_parsed", F.from_json(F.col("_text"), parsed_as, options))
     )
-    fits = F.col("_parsed").isNotNull() & F.col("_parsed")[_CORRUPT].isNull()
+    found = F.col("_parsed")
+    fits = found.isNotNull() & found[_CORRUPT].isNull()
+    beyond = {
+        field.name: _is_beyond(F.col("_text"), found[field.name])
+        for field in wanted.fields
+        if re.search("float|double", field.dataType.simpleString())
+    }
     reason = (
         F.when(F.col("_text").isNull(), NOT_TEXT)
         .when(document.isNull(), NOT_JSON)
         .when(~F.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
     )
     if not rescue_column:
-        reason = reason.when(~fits, NO_FIT)
-    value = F.struct(*[F.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
+        reason = reason.when(reduce(or_, beyond.values(), ~fits), NO_FIT)
+    for name, is_beyond in beyond.items():
+        found = found.withField(f"`{name}`", F.when(~is_beyond, F.col("_parsed")[name]))
+    value = F.struct(*[found[field.name].alias(field.name) for field in wanted.fields])
     reported = parsed.withColumn("bad", reason)
     made = [F.when(F.col("bad").isNull(), value).alias("value"), F.col("bad")]
     if rescue_column:
-        dropped = _dropped_members(wanted, F.col("_parsed"), document)
+        dropped = _dropped_members(wanted, found, document)
         left = F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
         made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
     return reported.select(*frame.columns, *made)
@@ -111,6 +121,12 @@ def _document(text: Column) -> Column:
     pair = F.try_parse_json(F.concat(F.lit("["), text, F.lit(",null]")))
     first, second, third = (F.try_variant_get(pair, f"$[{n}]", "variant") for n in range(3))
     return F.when(F.is_variant_null(second) & third.isNull(), first)
+
+
+def _is_beyond(text: Column, value: Column) -> Column:
+    """Does it hold a number like 1e400, which Spark takes for infinite? "Infinity" in quotes is."""
+    may_be = text.rlike("[0-9][eE]|[0-9]{39}") & ~text.rlike("Infinity|INF")
+    return may_be & F.to_json(F.struct(value)).contains("Infinity")
 
 
 # --- the rescue column: fields outside the schema, as JSON ---
