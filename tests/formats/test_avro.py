@@ -86,7 +86,8 @@ def test_undecodable_bodies_are_null_with_a_reason() -> None:
         ("schema 9: no ", f"{UNFIT} EOFError", "1 bytes are left", f"{UNFIT} Schema mismatch"),
         strict=True,
     ):
-        assert reason.startswith(text) and len(reason) < 250
+        assert reason.startswith(text)
+        assert len(reason) < 250
 
 
 def test_an_undecodable_row_is_an_error() -> None:

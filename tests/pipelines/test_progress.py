@@ -49,13 +49,15 @@ def test_a_terminal_has_one_line_that_is_written_anew(monkeypatch: pytest.Monkey
 
 def test_json_has_one_object_a_line() -> None:
     out, err = io.StringIO(), io.StringIO()
-    progress = Progress("archive", 0, err, out)
+    progress = Progress("archive", 3600, err, out)
     progress.say("hello")
     progress.report(Report(7, 2.0, lag_rows=0))
+    progress.report(Report(8, 2.0, lag_rows=0))  # not shown yet
     progress.console.fail("broken")
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [row["pipeline"] for row in rows] == ["archive"] * 3
-    assert (rows[0]["event"], rows[1]["rows"], rows[2]["error"]) == ("hello", 7, "broken")
+    assert [row["pipeline"] for row in rows] == ["archive"] * 4
+    assert [row.get("rows") for row in rows] == [None, 7, 8, None]
+    assert (rows[0]["event"], rows[3]["error"]) == ("hello", "broken")
     assert err.getvalue() == "broken\n"
 
 

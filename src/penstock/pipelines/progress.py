@@ -108,6 +108,7 @@ class Console:
             self._write(f"{self._name}: {text}")
 
     def fail(self, line: str) -> None:
+        self._show()  # the reason is the last line
         self._write_json({"error": line})
         self._write(line)
 
