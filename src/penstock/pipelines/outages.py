@@ -52,7 +52,8 @@ class Outages:
                 if pause_s is None:
                     raise
                 self._progress.say(f"{cause_line(error)}; trying again in {pause_s:g} s")
-                self._progress.note(outages=self._progress.state.outages + 1, waiting=True)
+                outages = self._progress.state.outages + 1
+                self._progress.note(outages=outages, waiting=True, rows_per_second=0.0)
             if self._progress.wait(pause_s):
                 return None
             self._progress.begin_again()

@@ -62,7 +62,7 @@ class Progress:
         if self._rows_before:
             total = None if report.total is None else report.total + self._rows_before
             report = replace(report, rows=report.rows + self._rows_before, total=total)
-        self.note(**asdict(report))
+        self.note(**asdict(report), reported_s=time.time())
         self.console.report(report, final)
 
     def begin_again(self) -> None:

@@ -228,11 +228,11 @@ class Teller:
 
 def measured(now: RunState) -> dict[str, Any]:
     """Within the bounds of `RunStatus`: bad measurements are not sent."""
-    lag_s, left_s = now.lag_seconds, None if now.phase in ENDED else now.left_seconds
+    left_s = None if now.phase in ENDED else now.left_seconds
     return {
         "rows": max(now.rows, 0),
         "rows_per_second": min(max(now.rows_per_second, 0.0), 1e15),
-        "lag_seconds": None if lag_s is None else max(lag_s, 0.0),
+        "lag_seconds": now.lag_at(time.time()),
         "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
     }
 
@@ -256,6 +256,7 @@ class RunMetrics(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         state = self._progress.state
+        lag_s = state.lag_at(time.time())
         gauge, counter = GaugeMetricFamily, CounterMetricFamily
         for kind, name, text, value in (
             (gauge, "up", "1 when Spark has started.", int(state.phase != "started")),
@@ -264,7 +265,7 @@ class RunMetrics(Collector):
             (counter, "rows", "Rows done by this run.", state.rows),
             (gauge, "rows_per_second", "Rows a second, lately.", state.rows_per_second),
             (gauge, "lag_rows", "Rows that the logs have, the target not.", state.lag_rows),
-            (gauge, "lag_seconds", "The target has all up to so long ago.", state.lag_seconds),
+            (gauge, "lag_seconds", "The target has all up to so long ago.", lag_s),
             (gauge, "batch", "Number of the last batch that was committed.", state.batch),
             (gauge, "last_commit_timestamp_seconds", "When that was.", state.committed_s),
         ):

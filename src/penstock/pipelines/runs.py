@@ -104,6 +104,12 @@ class RunState(RunFacts, frozen=True):
     version_of: Callable[[], int | None] | None = None  # of the table; asked in another thread
     logs: Mapping[Log, tuple[int, int]] = {}  # (read to, end of the log)
     pages: tuple[tuple[Form, str], ...] = ()  # what it has made to be looked at
+    reported_s: float = 0.0  # when the figures were measured, since 1970
+
+    def lag_at(self, now_s: float) -> float | None:
+        """In seconds. It grows where nothing is measured, as in an outage."""
+        since_s = 0.0 if self.phase in ENDED else now_s - self.reported_s
+        return None if self.lag_seconds is None else round(max(self.lag_seconds + since_s, 0.0), 2)
 
 
 class LogOffsets(msgspec.Struct, array_like=True, frozen=True):
