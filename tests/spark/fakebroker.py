@@ -171,10 +171,8 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     first, to, room = (int(query[name][0]) for name in ("from", "to", "bytes_max"))
     if topic is None:
         return _json(404, message="TOPIC_NOT_FOUND")
-    if broker.cluster is not None:
-        place = query["topic"][0], int(query["partition"][0])
-        if broker.cluster.leaders.get(place, broker) is not broker:
-            return _json(404, message="PARTITION_NOT_FOUND")
+    if _is_elsewhere(broker, query):
+        return _json(404, message="PARTITION_NOT_FOUND")
     if query["identity"][0] != topic.identity:
         return _json(409, message="IDENTITY_CHANGED", identity=topic.identity)
     if first < topic.earliest:
@@ -202,9 +200,15 @@ def _fetch(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     return 200, broker.sent(b"".join(sent)), headers
 
 
+def _is_elsewhere(broker: FakeBroker, query: dict[str, list[str]]) -> bool:
+    place = query["topic"][0], int(query.get("partition", ["0"])[0])
+    return broker.cluster is not None and broker.cluster.leaders.get(place, broker) is not broker
+
+
 def _offset(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     topic = _log_of(broker, query)
-    assert topic is not None
+    if topic is None or _is_elsewhere(broker, query):
+        return _json(404, message="PARTITION_NOT_FOUND")
     columns = decode_columns(b"".join(topic.batches))
     if "from" in query:
         return _json(200, offset=_after(topic, int(query["from"][0]), int(query["bytes"][0])))

@@ -9,13 +9,12 @@ first is asked again, and where the channel does not hold still nothing is said.
 
 from enum import Enum
 
-from penstock.errors import BrokerRefused, FetchFailed
+from penstock.errors import FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Move
 from penstock.spark.brokerapi import BrokerApi
 
 _TRIES = 5
-_NO_LONGER_THERE, _NOT_THERE_YET = 410, 416
 
 
 class Answer(Enum):
@@ -24,6 +23,9 @@ class Answer(Enum):
     AHEAD = "the channel has not come to it"
     GONE = "deleted from the log"
     UNKNOWN = "nobody knows"
+
+
+_OUTSIDE = {410: Answer.GONE, 416: Answer.AHEAD}  # the offset, of the log
 
 
 class Asker:
@@ -41,22 +43,21 @@ class Asker:
         try:
             return self._answer(channel, partition, offset, message_id)
         except FetchFailed as error:
+            if error.status in _OUTSIDE:
+                return _OUTSIDE[error.status]
             self.trouble = str(error)
-        except BrokerRefused as error:
-            if error.status == _NO_LONGER_THERE:
-                return Answer.GONE
-            if error.status == _NOT_THERE_YET:
-                return Answer.AHEAD
-            self.trouble = str(error)
-        return Answer.UNKNOWN
+            return Answer.UNKNOWN
 
     def _answer(self, channel: str, partition: int, offset: int, message_id: str) -> Answer:
+        self._api.positions([self._topic])  # says who leads the partition
+        api = self._api.at(self._topic, partition)
+
         def move(to: int) -> Move:
-            return self._api.ask(
+            return api.ask(
                 calls.move(self._topic, channel, f"offset:{to}", partition, dry_run=True)
             )
 
-        message = self._api.ask(calls.message(self._topic, "offset", offset, partition))
+        message = api.ask(calls.message(self._topic, "offset", offset, partition))
         if str(message["id"]) != message_id:
             return Answer.GONE  # the topic was made anew
         for _ in range(_TRIES):

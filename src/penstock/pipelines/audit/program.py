@@ -30,6 +30,7 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, moment, read_moment, say_moments
+from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import TableLocation
 
 FINDINGS = 1
@@ -213,15 +214,21 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
     schema = "partition int, offset bigint, id string, timestamp timestamp"
     frame = session.read.format("penstock").schema(schema).options(**options)
     with nsqd_of(settings) as api:
-        spans = api.positions([topic]).topics.get(topic)
-        if spans is None:
-            raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
-        count = sum(
-            api.ask(calls.offset_at(topic, until_ms, partition))
-            - api.ask(calls.offset_at(topic, since_ms, partition))
-            for partition in spans.partitions
-        )
+        count = published(api, topic, since_ms, until_ms)
     return frame.load().selectExpr(*_AS_ROWS), count
+
+
+def published(api: BrokerApi, topic: str, since_ms: int, until_ms: int) -> int:
+    """Each partition's leader knows of its own messages."""
+    spans = api.positions([topic]).topics.get(topic)
+    if spans is None:
+        raise ConfigError("topic", topic, "nsqd has no such topic")
+    return sum(
+        leader.ask(calls.offset_at(topic, until_ms, partition))
+        - leader.ask(calls.offset_at(topic, since_ms, partition))
+        for partition in spans.partitions
+        for leader in [api.at(topic, partition)]
+    )
 
 
 PIPELINE = Pipeline(
