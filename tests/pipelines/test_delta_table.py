@@ -20,7 +20,7 @@ from penstock.pipelines import maintenance
 from penstock.pipelines.delta_reader import Among, LakeTable, pruned
 from penstock.pipelines.delta_sink import Target, sink_to
 from penstock.pipelines.settings import defaults
-from penstock.pipelines.topic_logs import highest_offsets
+from penstock.pipelines.topic_logs import archived_spans
 from penstock.spark.delta_files import gathered, write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
 
@@ -66,7 +66,8 @@ def read(location: TableLocation, what: str = 'topic, "offset"') -> list[Any]:
 
 
 def highest(location: TableLocation, topics: set[str], by_broker: bool = False) -> dict[Any, int]:
-    return highest_offsets(LakeTable(location.uri), topics, by_broker)
+    spans = archived_spans(LakeTable(location.uri), topics, by_broker)
+    return {log: span[-1] for log, span in spans.items()}
 
 
 @pytest.fixture

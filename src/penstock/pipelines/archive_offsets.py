@@ -95,7 +95,8 @@ class Beginning:
         """A missing topic is not included: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
         table = LakeTable(self._location.uri, self._location.options)
-        highest = topic_logs.highest_offsets(table, self.owned, self._several and recovers)
+        spans = topic_logs.archived_spans(table, self.owned, self._several and recovers)
+        highest = {log: span[-1] for log, span in spans.items()}
         if highest and not recovers:
             names = ", ".join(sorted({topic for topic, _, _ in highest}))
             rule = (

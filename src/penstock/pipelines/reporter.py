@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -201,7 +200,9 @@ class Teller:
             self._pages_sent += 1
 
     def _state(self, now: RunState) -> RunStatus:
-        facts = {name: getattr(now, name) for name in RunFacts.__struct_fields__} | measured(now)
+        facts = {name: getattr(now, name) for name in RunFacts.__struct_fields__}
+        facts["lag_seconds"] = now.lag_at(time.time())
+        facts["left_seconds"] = None if now.phase in ENDED else now.left_seconds
         facts["outcome"] = "; ".join(filter(None, (now.outcome, self._remark)))
         texts = {n: self._screen.text(text) for n, text in facts.items() if isinstance(text, str)}
         return msgspec.structs.replace(
@@ -224,17 +225,6 @@ class Teller:
         except (PenstockError, DeltaError, OSError, ValueError):
             return version  # the run itself says what is wrong with its table
         return self._version[0]
-
-
-def measured(now: RunState) -> dict[str, Any]:
-    """Within the bounds of `RunStatus`: bad measurements are not sent."""
-    left_s = None if now.phase in ENDED else now.left_seconds
-    return {
-        "rows": max(now.rows, 0),
-        "rows_per_second": min(max(now.rows_per_second, 0.0), 1e15),
-        "lag_seconds": now.lag_at(time.time()),
-        "left_seconds": None if left_s is None else min(max(left_s, 0.0), 1e15),
-    }
 
 
 def furthest_behind(logs: Mapping[Log, tuple[int, int]]) -> list[LogOffsets]:

@@ -260,18 +260,11 @@ def identity_of(noted: TopicLog, topic: str, broker: str, has_unnamed: bool) -> 
 # --- how far they are in the table ---
 
 
-def highest_offsets(
-    table: LakeTable, topics: Collection[str], by_broker: bool = False
-) -> dict[tuple[str, str, int], int]:
-    """The highest offsets in the table, by topic, broker and partition; without entries for missing
-    ones. The broker is "" in rows without one, and in all unless it is requested."""
-    return {log: span[-1] for log, span in archived_spans(table, topics, by_broker).items()}
-
-
 def archived_spans(
     table: LakeTable, topics: Collection[str], by_broker: bool = False
 ) -> dict[tuple[str, str, int], range]:
-    """The same from the lowest offset on."""
+    """From the lowest offset to the highest in the table, by topic, broker and partition; without
+    entries for missing ones. The broker is "" in rows without one, and in all unless requested."""
     by_broker = by_broker and "broker" in table.columns
     found: dict[tuple[str, str, int], range] = {}
     unsure: list[LakeFile] = []

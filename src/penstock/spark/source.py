@@ -141,7 +141,7 @@ class _Log:
         from penstock.spark.decode import decode
 
         log, position = range_.log, range_.start
-        failed_at, pauses = -1, brokers.pauses()
+        pauses = brokers.pauses()
         while position < range_.end:
             api, label = brokers.api(log.broker), brokers.label(log.broker)
             where = log.topic, log.partition, log.identity, position, range_.end
@@ -152,13 +152,11 @@ class _Log:
                         data, self._schema, log.topic, log.partition, position, range_.end,
                         span=(base, following), log=log.identity, broker=label,
                     )  # fmt: skip
-                    position = following
+                    position, pauses = following, brokers.pauses()
             except FetchFailed as error:
                 if isinstance(error, BrokerRefused) and error.status not in NOT_READY:
                     position = self._after_refusal(range_, position, error)
                     continue
-                if position != failed_at:
-                    failed_at, pauses = position, brokers.pauses()
                 begun = {log: position}  # another node of its cluster may have the log, too
                 there = next(iter(offsets.relocated(begun, brokers.have(begun))))
                 if there.broker == log.broker:
