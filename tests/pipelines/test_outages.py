@@ -23,6 +23,7 @@ from penstock.pipelines.runner import end_late_workers
 from penstock.pipelines.runs import Report
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
+STORE = "the table's store"
 CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")
 
 
@@ -63,16 +64,8 @@ def failing(*errors: Exception) -> Callable[[], int]:
         (Exception("penstock.errors.BrokerRefused: http://a: got response 503 EXITING"), "nsqd"),
         (OSError(28, "No space left on device"), "a disk"),
         (Exception("java.io.IOException: No space left on device"), "a disk"),
-        (
-            LakeFailed(
-                "s3://lake/t", "the commit failed: Generic S3 error: Error performing PUT in 3s"
-            ),
-            "the table's store",
-        ),
-        (
-            Exception("OSError: Generic S3 error: Server returned 503 Slow Down"),
-            "the table's store",
-        ),
+        (LakeFailed("s3://lake/t", "failed: Generic S3 error: Error performing PUT"), STORE),
+        (Exception("OSError: Generic S3 error: Server returned 503 Slow Down"), STORE),
     ],
 )
 def test_errors_that_are_outages(error: Exception, what: str) -> None:

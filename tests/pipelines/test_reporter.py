@@ -227,24 +227,20 @@ def screen(**changed: object) -> Screen:
     return Screen((*COMMON, *SETTINGS), defaults(SETTINGS, **changed))
 
 
-def test_explicit_options_are_shown() -> None:
-    found = screen(table="/lake/orders", topics=("orders", "bills"), once=True, trigger=2 * 10**9)
-    assert found.options() == {
-        "table": "/lake/orders",
-        "topics": ["orders", "bills"],
-        "once": True,
-        "trigger": "2s",
-    }
-
-
-def test_no_value_of_storage_and_spark_is_shown() -> None:
+def test_explicit_options_are_shown_and_no_value_of_storage_and_spark() -> None:
     found = screen(
         table="s3://lake/orders",
+        topics=("orders", "bills"),
+        once=True,
+        trigger=2 * 10**9,
         storage_option=("AWS_SECRET_ACCESS_KEY=abc/DEF=ghi", "AWS_REGION=eu-west-1"),
         conf=("spark.hadoop.fs.s3a.secret.key=hunter22", "spark.ui.enabled=true"),
     )
     assert found.options() == {
         "table": "s3://lake/orders",
+        "topics": ["orders", "bills"],
+        "once": True,
+        "trigger": "2s",
         "storage-option": ["AWS_SECRET_ACCESS_KEY=***", "AWS_REGION=***"],
         "conf": ["spark.hadoop.fs.s3a.secret.key=***", "spark.ui.enabled=***"],
     }

@@ -12,6 +12,7 @@ lost; else, or where nobody knows, that is data loss, unless topics may come and
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError, DataLost
@@ -112,7 +113,9 @@ class Beginning:
 
     def _recovered(self, highest: Reached, ended: Ends) -> dict[Log, int]:
         """The offsets behind the rows of the table."""
-        old, reached = self.owned - self.topics, by_topic(highest)
+        old, reached = self.owned - self.topics, defaultdict[str, dict[int, int]](dict)
+        for (topic, _, partition), offset in highest.items():
+            reached[topic][partition] = offset
         if self._several:
             gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
             logs, on_deleted = list(self.logs), self._on_deleted
@@ -195,14 +198,6 @@ class Beginning:
             lives = ended.get(topic, {})
             if lives or (not self._several and topic not in self._named):
                 check_read(topic, reached, newest(lives), self._on_deleted)
-
-
-def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
-    """Without the brokers."""
-    found: dict[str, dict[int, int]] = {}
-    for (topic, _, partition), offset in highest.items():
-        found.setdefault(topic, {})[partition] = offset
-    return found
 
 
 def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:

@@ -29,7 +29,6 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 
 from penstock import limits
 from penstock.errors import ConfigError
@@ -71,7 +70,10 @@ def frame_of(
     frames = []
     if named:
         met = [condition.met(F.col(f"`{condition.column}`")) for condition in conditions]
-        frames.append(reduce(DataFrame.where, met, _read(spark, location, schema, named)))
+        reader = spark.read.schema(schema).options(**_AS_IT_IS)
+        reader = reader if named == [location.root] else reader.option("basePath", location.root)
+        read = reader.parquet(*named).select(*(f"`{name}`" for name in schema.names))
+        frames.append(reduce(DataFrame.where, met, read))
     if others:
         reading = Reading(location, scanned, tuple(types.names), expression(conditions))
         listed = spark.sparkContext.parallelize(others, min(len(others), limits.LAKE_READ_TASKS))
@@ -90,15 +92,6 @@ def _is_named(location: TableLocation, path: str, partition: Mapping[str, Any]) 
         return False
     found = map(unquote, Path(path).relative_to(root).parent.parts)
     return set(found) == {f"{name}={text}" for name, text in texts.items()}
-
-
-def _read(
-    spark: SparkSession, location: TableLocation, schema: StructType, paths: Sequence[str]
-) -> DataFrame:
-    reader = spark.read.schema(schema).options(**_AS_IT_IS)
-    if paths != [location.root]:
-        reader = reader.option("basePath", location.root)
-    return reader.parquet(*paths).select(*(f"`{name}`" for name in schema.names))
 
 
 # --- in tasks ---

@@ -109,31 +109,26 @@ class Outlet:
             api.close()
 
 
-def _head(pipeline: Pipeline, name: str, screen: Screen) -> RunStatus:
-    """The constant part of its state."""
-    now_s = time.time()
-    return RunStatus(
-        run=runs.new_run_id(pipeline.name, now_s),
-        seq=0,
-        pipeline=pipeline.name,
-        state="started",
-        time_s=now_s,
-        started_s=now_s,
-        name=screen.text(name, limits.RUN_NAME_CHARS),
-        host=runs.cut(socket.gethostname(), limits.RUN_NAME_CHARS),
-        pid=os.getpid(),
-        version=__version__,
-        submitted=under_spark_submit(),
-        options=screen.options(),
-    )
-
-
 class Teller:
     def __init__(
         self, pipeline: Pipeline, name: str, settings: Settings, progress: Progress, outlet: Outlet
     ) -> None:
-        self._screen = Screen((*COMMON, *pipeline.settings), settings)
-        self._sent = _head(pipeline, name, self._screen)
+        self._screen = screen = Screen((*COMMON, *pipeline.settings), settings)
+        now_s = time.time()
+        self._sent = RunStatus(
+            run=runs.new_run_id(pipeline.name, now_s),
+            seq=0,
+            pipeline=pipeline.name,
+            state="started",
+            time_s=now_s,
+            started_s=now_s,
+            name=screen.text(name, limits.RUN_NAME_CHARS),
+            host=runs.cut(socket.gethostname(), limits.RUN_NAME_CHARS),
+            pid=os.getpid(),
+            version=__version__,
+            submitted=under_spark_submit(),
+            options=screen.options(),
+        )
         self._progress = progress
         self._outlet = outlet
         self._ended = threading.Event()

@@ -77,8 +77,7 @@ class Brokers:
         """ "" is the only one."""
         if broker not in self._apis:
             url = self._urls.get(broker, f"http://{broker}") if broker else self._options.urls[0]
-            was_silent = bool(broker) and broker in self._failed_s
-            self._apis[broker] = self._stack.enter_context(self._opened(url, was_silent))
+            self._apis[broker] = self._stack.enter_context(self._opened(url))
         return self._apis[broker]
 
     def offset_at(self, log: Log, timestamp_ms: int) -> int:
@@ -228,12 +227,11 @@ class Brokers:
         options = self._options
         return retry_pauses(options.retries if options.several else 0, options.retry_ms)
 
-    def _opened(self, url: str, was_silent: bool = False) -> BrokerApi:
+    def _opened(self, url: str) -> BrokerApi:
         """Of several none is tried again before the others: another node may speak for it."""
         options = self._options
-        timeout_ms = min(options.timeout_ms, limits.SPARK_LEADER_MS if was_silent else math.inf)
         retries = 0 if options.several else options.retries
-        return BrokerApi(url, int(timeout_ms), retries, options.retry_ms, options.ca_file)
+        return BrokerApi(url, options.timeout_ms, retries, options.retry_ms, options.ca_file)
 
 
 def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[LogId]:

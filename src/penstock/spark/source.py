@@ -204,9 +204,8 @@ class BatchReader(_Log, DataSourceReader):
             named = {*options.starting.by_partition, *options.ending.by_partition} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
-            assigned = options.assigned.items()  # of topics that are there
-            wanted = {(name, n) for name, numbers in assigned for n in numbers}
-            wanted = {each for each in wanted if each[0] not in found.missing}
+            there = options.assigned.keys() - found.missing
+            wanted = {(name, n) for name in there for n in options.assigned[name]}
             for topic, number in sorted(wanted - found.partitions):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
             start = self._begins(brokers, found.have)
