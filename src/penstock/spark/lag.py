@@ -45,10 +45,7 @@ class LagListener(StreamingQueryListener, Collector):
 
     def onQueryProgress(self, event: Any) -> None:
         batch = event.progress
-        sources = [
-            {"endOffset": source.endOffset, "latestOffset": source.latestOffset}
-            for source in batch.sources
-        ]
+        sources = [{name: getattr(source, name) for name in _ENDS} for source in batch.sources]
         behind = lag_rows(sources)
         if behind is None:
             return  # it reads nothing of ours

@@ -101,7 +101,7 @@ class LifeTable:
                     RemoveAction(file.path, True, now_ms, file.size_bytes, {"topic": name})
                     for file in gone
                 ]
-        self._write(end, state)
+        store(self.location, f"{_FOLDER}/{end}.json", msgspec.json.encode(state))
         if commit(self.location, SHAPE, app, end, added, removed, follows=version):
             self._forget_all_but(end)
             return int(row["count"])
@@ -155,9 +155,6 @@ class LifeTable:
         except (OSError, ValueError) as error:
             rule = f"{path} can't be read ({error}): delete the table, it is made again"
             raise LakeFailed(self.location.uri, rule) from error
-
-    def _write(self, version: int, state: LifecycleState) -> None:
-        store(self.location, f"{_FOLDER}/{version}.json", msgspec.json.encode(state))
 
     def _forget_all_but(self, version: int) -> None:
         files = self.location.files()
