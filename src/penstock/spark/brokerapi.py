@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NOT_READY = (502, 503, 504)
-_PAUSE_S_MAX = 5.0
+PAUSE_S_MAX = 5.0
 _MOVED = ("PARTITION_NOT_FOUND", "TOPIC_NOT_FOUND", "OFFSET_BEYOND_END")  # of a leader, perhaps
 _NO_TOPIC = "_"  # to ask about, where the cluster is all that matters
 _PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
@@ -84,7 +84,7 @@ class BrokerApi:
         hosts of Spark's workers, too."""
         self._address = _address(url)
         self._retries = retries
-        self._retry_ms = retry_ms
+        self._retry_s = retry_ms / 1000
         self._timeout_ms = timeout_ms
         self._ca_file = ca_file
         secret = first_secret(secret_file or "", "httpSecretFile")
@@ -315,32 +315,27 @@ class BrokerApi:
 
     def _request(self, call: Call[Any]) -> Answer:
         """The answer of a 200, tried as often as it may be."""
-        pauses = retry_pauses(self._retries, self._retry_ms)
+        pause_s, left = self._retry_s, self._retries
         while True:
-            pause_s = next(pauses, None)
             try:
                 answer = self._link.exchange(call.method, call.target, call.body, call.content_type)
             except FAILURES as error:
                 self.close()
                 if TCP_PORT in str(error):
                     raise ConfigError("url", self._public(""), IS_TCP_PORT) from error
-                if pause_s is None:
+                if left <= 0:
                     raise FetchFailed(self._public(call.path), words_of(error)) from error
             else:
                 if answer.status == 200:
                     return answer
-                if pause_s is None or answer.status not in NOT_READY:
+                if left <= 0 or answer.status not in NOT_READY:
                     raise calls.refusal(self._public(call.path), answer.status, answer.body)
             time.sleep(pause_s)
+            pause_s, left = min(2 * pause_s, PAUSE_S_MAX), left - 1
 
     def _public(self, path: str) -> str:
         at = self._address
         return f"{'https' if at.secure else 'http'}://{at.host}:{at.port}{at.prefix}{path}"
-
-
-def retry_pauses(retries: int, first_ms: int) -> Iterator[float]:
-    """In seconds, each twice as long as the one before it."""
-    return (min(first_ms * 2**done / 1000, _PAUSE_S_MAX) for done in range(retries))
 
 
 def answers_for_cluster(api: BrokerApi) -> bool:

@@ -27,7 +27,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Call, Ends, LogSpan, Positions
-from penstock.spark.brokerapi import NOT_READY, BrokerApi, name_of, retry_pauses
+from penstock.spark.brokerapi import NOT_READY, PAUSE_S_MAX, BrokerApi, name_of
 from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
 from penstock.spark.options import Options
 
@@ -225,7 +225,8 @@ class Brokers:
     def pauses(self) -> Iterator[float]:
         """Before a request to several nsqds is tried again; one alone is tried by its `api`."""
         options = self._options
-        return retry_pauses(options.retries if options.several else 0, options.retry_ms)
+        for done in range(options.retries if options.several else 0):
+            yield min(options.retry_ms * 2**done / 1000, PAUSE_S_MAX)
 
     def _opened(self, url: str) -> BrokerApi:
         """Of several none is tried again before the others: another node may speak for it."""
