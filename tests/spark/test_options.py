@@ -99,6 +99,7 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (False, {"subscribePattern": "("}, "subscribePattern.*no regex"),
         (False, {"startingOffsets": "first"}, 'startingOffsets.*"earliest", "latest" or JSON'),
         (False, {"startingOffsets": '{"a":{"0":-3},"b":{"0":1}}'}, "-2 is the earliest"),
+        (False, {"startingOffsets": '{"a":{"255":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
         (
             False,
             {"assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":1}}'},
