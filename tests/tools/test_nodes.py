@@ -23,7 +23,8 @@ ANSWERS = {
 
 class Daemon(Answering):
     def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-        return 200, ANSWERS[path], {}
+        form = "text/html" if path == "/page" else "application/json"
+        return 200, ANSWERS[path], {"Content-Type": form}
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,10 @@ def test_servers_that_are_no_daemon_of_nsq(address: str) -> None:
     node = Node(address)
     with pytest.raises(NodeFailed, match="its answer is no JSON"):
         node.get("/half")
-    for path in ("/page", "/stats?format=json"):
-        with pytest.raises(NodeFailed, match="and it is no daemon of NSQ"):
-            node.document(path, None, "health")
+    with pytest.raises(NodeFailed, match="and it is no daemon of NSQ"):
+        node.document("/stats?format=json", None, "health")
+    with pytest.raises(NodeFailed, match="something answers /page, and it is no daemon of NSQ"):
+        node.post("/page")
     assert node.document("/stats?format=json", None, "topics") == {"topics": []}
 
 

@@ -95,6 +95,8 @@ class Node:
             raise NodeFailed(self.address, reason) from error
         finally:
             self._link.close()
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            raise self._foreign(target.partition("?")[0])
         if answer.status != 200:
             code, reason = _reason_of(answer)
             text = f"{answer.status} {code}{reason and ': '}{reason}"
