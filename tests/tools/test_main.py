@@ -1,5 +1,7 @@
+import asyncio
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ import pytest
 from cases import each
 from penstock import __version__
 from penstock.tools.main import DAEMONS, VERBS, main
+from penstock.tools.utility import Stop, until_signal
 
 UTILITIES = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,17 +48,33 @@ def test_ctrl_c_within_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["id", "x"]) == 130
 
 
+def test_ctrl_c_while_a_script_imports_its_program() -> None:
+    code = "import signal; from penstock.command import scripts; "
+    code += "scripts.import_module = lambda _: signal.raise_signal(2); scripts.nsqd()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+async def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+
+    async def live(stop: Stop) -> int:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0.01)
+            assert stop.is_set()
+        return 7
+
+    assert (await until_signal(live), codes) == (7, [130])
+
+
 def test_typer_and_rich_are_imported_when_they_are_wanted() -> None:
     code = "import sys; from penstock.tools.main import main; main({}); print([one for one in "
     code += "('typer', 'rich.console') if one in sys.modules])"
     for words, wanted in ((["--version"], "[]"), (["id", "x"], "['typer']")):
         answer = subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True)
         assert answer.stdout.decode().splitlines()[-1] == wanted
-
-
-def test_arguments_reach_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nsqd", "--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"nsqd v{__version__} ")
 
 
 def test_daemons_and_utilities_import_neither_typer_nor_rich() -> None:

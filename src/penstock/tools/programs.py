@@ -20,7 +20,8 @@ from penstock.tools.utility import Live, pause, until_signal
 
 ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
 _SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
+# SIGHUP: the terminal closed. A second one changes nothing: no daemon is left behind.
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _STOP_S_MAX = 30.0
 _LINES_SHOWN = 8
 _WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")

@@ -11,6 +11,7 @@ A name that means nothing here, but does in that library, is accepted; any other
 
 import asyncio
 import contextlib
+import os
 import signal
 import ssl
 import sys
@@ -155,6 +156,12 @@ class Stop(asyncio.Event):
         self.failure = self.failure or error
         self.set()
 
+    def ask(self, number: int) -> None:
+        """By a signal; the next one does not wait for what is under way."""
+        if self.is_set():
+            os._exit(128 + number)
+        self.set()
+
 
 Main = Callable[[Values, Stop], Coroutine[Any, Any, None]]
 Live = Callable[[Stop], Coroutine[Any, Any, int | None]]  # the exit code, if it is not 0
@@ -200,10 +207,13 @@ def entry(
 
 
 async def until_signal(live: Live, *others: int) -> int:
-    """`live` gets an event that SIGINT, SIGTERM and these set."""
-    stop = Stop()
-    for number in (signal.SIGINT, signal.SIGTERM, *others):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """`live` gets an event that SIGINT, SIGTERM and these set; a second one of those alone ends
+    the process."""
+    stop, loop = Stop(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.ask, number)
+    for other in others:
+        loop.add_signal_handler(other, stop.set)
     code = await live(stop)
     if stop.failure is not None:
         raise stop.failure

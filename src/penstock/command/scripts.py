@@ -1,0 +1,28 @@
+"""The console scripts. Each imports its program when it is called, and until that handles signals
+Ctrl-C just ends it: Python's way is a traceback out of the midst of an import."""
+
+import signal
+from collections.abc import Callable
+from importlib import import_module
+
+
+def _script(module: str) -> Callable[[], int]:
+    def start() -> int:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not under nohup
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        code: int = import_module(module).main()
+        return code
+
+    return start
+
+
+penstock = _script("penstock.tools.main")
+nsqd = _script("penstock.nsqd.main")
+nsqlookupd = _script("penstock.nsqlookupd.main")
+nsqadmin = _script("penstock.nsqadmin.main")
+nsq_stat = _script("penstock.tools.nsq_stat")
+nsq_tail = _script("penstock.tools.nsq_tail")
+nsq_to_file = _script("penstock.tools.nsq_to_file")
+nsq_to_http = _script("penstock.tools.nsq_to_http")
+nsq_to_nsq = _script("penstock.tools.nsq_to_nsq")
+to_nsq = _script("penstock.tools.to_nsq")
