@@ -60,7 +60,7 @@ def test_nothing_is_deleted_when_no_nsqd_can_be_asked(site: Site, part: str) -> 
 def test_a_registration_stays_when_one_nsqd_cannot_be_asked(site: Site) -> None:
     site.nsqds[1].fails = 502
     text = site.act(lambda actions: actions.delete("orders"))
-    assert f"deleted on 1 of 2: {site.nsqds[1].address}: got response 502" in text
+    assert f"deleted on 1 of 2: {site.nsqds[1].address}: it failed, and its log" in text
     posts = [at for who, at in site.calls.posts() if who == "lookupd"]
     assert posts == [
         f"/topic/tombstone?topic=orders&node={site.nsqds[0].address.replace(':', '%3A')}"
@@ -137,6 +137,7 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
     [
         (DaemonRefused("n", "got response 413", 413, "MSG_TOO_BIG"),
          "the message is larger than its -max-msg-size (413 MSG_TOO_BIG)"),
+        (DaemonRefused("n", "got response 409", 409, "OFFSET_GONE", "it begins at 7"), "it begins"),
         (DaemonRefused("n", "got response 503", 503, "the disk is full"), "the disk is full"),
         (NotOffered("n", "/message/get"), "n cannot do this: it has no /message/get"),
         (FetchFailed("n", "timed out"), "timed out"),

@@ -57,7 +57,7 @@ def test_nodes_without_settings_are_named() -> None:
     assert answer.held == []
     assert answer.notes == [
         "down does not tell: refused", "official has no such settings",
-        "gone does not tell: got response 404",
+        "gone does not tell: it has no such topic (404 TOPIC_NOT_FOUND)",
     ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_a_change_goes_to_all_and_says_who_missed_it() -> None:
     wanted = ("/topic/config", {"topic": "t", "max_depth": "5"})
     assert upstream.posted == [("a", *wanted), ("b", *wanted)]
     upstream = nodes(a={}, b=FetchFailed("b", "refused"), c={})
-    assert write(upstream, ["a", "b", "c"], max_depth="5") == "WARNING: refused"
+    assert write(upstream, ["a", "b", "c"], max_depth="5") == "WARNING: b: refused"
     with pytest.raises(UpstreamFailed):
         write(nodes(a={}, b=FetchFailed("b", "refused")), ["a", "b"], max_depth="5")
 

@@ -210,13 +210,10 @@ class Actions:
                 raise
 
         asked = await self._upstream.ask(kind, addresses, post)
-        if not asked.failed:
-            return ""
         verb = _DONE[path.rpartition("/")[2]]
         of = "" if kind == NSQD else f" {kind}s"
         done, all_ = len(asked.answers), len(asked.answers) + len(asked.failed)
-        why = "; ".join(f"{address}: {error.reason}" for address, error in asked.failed.items())
-        return f"WARNING: {verb} on {done} of {all_}{of}: {why}"
+        return asked.refusals.replace(": ", f": {verb} on {done} of {all_}{of}: ", 1)
 
 
 def _kind(channel: str) -> str:

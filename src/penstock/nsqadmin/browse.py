@@ -30,7 +30,7 @@ from penstock.nsqadmin.messages import (
     PositionInvalid,
     named_message,
 )
-from penstock.nsqadmin.upstream import Upstream, gathered
+from penstock.nsqadmin.upstream import Upstream, gathered, reason
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class TopicLogs:
             except FetchFailed as error:
                 if len(offsets) == 1:
                     raise
-                errors[log.node] = f"{log.node}: {error.reason}"
+                errors[log.node] = f"{log.node}: {reason(error)}"
         return parts, tuple(errors.values())
 
     async def _look(

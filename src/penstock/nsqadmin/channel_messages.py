@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.messages import Log, LogAddress, preview
-from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed, reason
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
@@ -163,7 +163,7 @@ class ChannelMessages:
                 await self._upstream.post(one.node, path, self._names | {"id": one.id} | query)
             except FetchFailed as error:
                 gone = error.status == 404
-                missed.append(f"{one.id}: {'not there any more' if gone else error.reason}")
+                missed.append(f"{one.id}: {'not there any more' if gone else reason(error)}")
         if missed and len(missed) == len(held):
             raise UpstreamFailed(NSQD, missed)
         return "WARNING: " + "\n".join(missed) if missed else ""
@@ -179,7 +179,7 @@ class ChannelMessages:
             try:
                 moves.append(await self._seek(node, position, partition, dry_run=True))
             except FetchFailed as error:
-                errors.append(f"{node}: {error.reason}")
+                errors.append(f"{node}: {reason(error)}")
         return moves, errors
 
     async def seek(self, move: Move) -> None:

@@ -288,7 +288,7 @@ async def _put(
     upstream: Upstream, nodes: Sequence[str], kind: str, about: dict[str, str], one: Defined
 ) -> str:
     async def post(path: str, on: Sequence[str]) -> str:
-        return (await upstream.ask(NSQD, on, lambda at: upstream.post(at, path, about))).warning
+        return (await upstream.ask(NSQD, on, lambda at: upstream.post(at, path, about))).refusals
 
     warning = ""
     try:

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream, gathered
+from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream, gathered, reason
 
 _NOT_FOUND = 404
 _DURABILITIES = ("disk", "os")
@@ -136,7 +136,7 @@ async def read(
     for node, error in failed.items():
         code = error.code if isinstance(error, DaemonRefused) else ""
         is_old = error.status == _NOT_FOUND and code in ("", "NOT_FOUND")
-        what = "has no such settings" if is_old else f"does not tell: {error.reason}"
+        what = "has no such settings" if is_old else f"does not tell: {reason(error)}"
         notes.append(f"{node} {what}")
     held = [_held(one, documents) for one in settings_of(about)] if documents else []
     for one in SHAPE if with_shape and "channel" not in about else ():
@@ -172,7 +172,7 @@ async def write(
     if len(nodes) == 1:
         return ""
     asked = await upstream.ask(NSQD, nodes[1:], lambda at: upstream.post(at, path, query))
-    return asked.warning
+    return asked.refusals
 
 
 def roles_of(about: Mapping[str, str], changes: Mapping[str, str]) -> Role:

@@ -58,9 +58,11 @@ class UpstreamFailed(PenstockError):
 class DaemonRefused(FetchFailed):
     """A daemon of ours gives its objection in `code`."""
 
-    def __init__(self, address: str, reason: str, status: int, code: str) -> None:
+    def __init__(
+        self, address: str, reason: str, status: int, code: str, details: str = ""
+    ) -> None:
         super().__init__(address, reason, status)
-        self.code = code
+        self.code, self.details = code, details
 
 
 class NotOffered(DaemonRefused):
@@ -81,6 +83,12 @@ class Asked(NamedTuple, Generic[T]):
     @property
     def errors(self) -> tuple[str, ...]:
         return tuple(one.reason for one in self.failed.values())
+
+    @property
+    def refusals(self) -> str:
+        """The warning after a change, which is ours: who has not done it, and why."""
+        named = "; ".join(f"{address}: {reason(one)}" for address, one in self.failed.items())
+        return named and _WARNING + named
 
     @property
     def warning(self) -> str:
@@ -193,7 +201,8 @@ class Upstream:
         if answer.status == _NOT_FOUND and code == "NOT_FOUND" and call.path.startswith(_OURS):
             raise NotOffered(address, call.path)
         if code:
-            raise DaemonRefused(address, reason, answer.status, code)
+            details = str(json.loads(answer.body).get("reason") or "")[:1000]
+            raise DaemonRefused(address, reason, answer.status, code, details)
         raise FetchFailed(address, reason, answer.status)
 
     # --- many daemons ---
@@ -376,6 +385,6 @@ _WORDS = {
 def reason(error: PenstockError) -> str:
     """The reason of a failure. A code is given beside the text, to be looked up."""
     if isinstance(error, DaemonRefused) and not isinstance(error, NotOffered):
-        words = _WORDS.get(error.code)
+        words = error.details or _WORDS.get(error.code)
         return f"{words} ({error.status} {error.code})" if words else error.code
     return str(getattr(error, "reason", "") or error)
