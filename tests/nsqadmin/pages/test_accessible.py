@@ -84,6 +84,11 @@ def test_a_screen_reader_and_weak_eyes_find_everything(
     for path in paths(installation):
         go(page, installation, path)
         text[path] = faults(page)
+    for path, name in (("/sql", "Examples"), (f"/messages/{TOPIC}", "Choose where to begin")):
+        go(page, installation, path)
+        page.get_by_role("button", name=name).click()
+        page.wait_for_function(_STILL)
+        text[name] = faults(page, ".q-menu")
     go(page, installation, f"/topics/{TOPIC}")
     page.get_by_role("button", name="More").click()
     expect(page.get_by_role("link", name="Lookup")).to_be_visible()

@@ -157,9 +157,9 @@ class _Browser:
         with self._at.add_slot("append"):
             more = ui.button(icon="schedule").props("flat dense round")
             parts.named(more, "Choose where to begin")
-            with more, ui.menu() as menu:
+            with more, parts.named(ui.menu().props("role=dialog"), "Where to begin") as menu:
                 for text, label in _PRESETS.items():
-                    ui.menu_item(label, lambda text=text: self._begin(text))
+                    parts.choice(label, lambda text=text: self._begin(text), "button")
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
                     parts.named(moment, "A time, in UTC")

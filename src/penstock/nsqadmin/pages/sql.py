@@ -131,7 +131,7 @@ class Console:
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
             with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
                 for name, sql in more or [first]:
-                    ui.menu_item(name, partial(self._sql.set_value, sql))
+                    parts.choice(name, partial(self._sql.set_value, sql))
             recent = ui.button("Recent").props("flat dense icon-right=expand_more")
             with recent:
                 self._recent = ui.menu()
@@ -151,13 +151,13 @@ class Console:
         with self._recent:
             for text in found if isinstance(found, list) else []:
                 shown = " ".join(str(text).split())
-                item = ui.menu_item(shown[:90] + ("…" if len(shown) > 90 else ""))
-                item.on_click(partial(self._sql.set_value, str(text)))
+                shown = shown[:90] + ("…" if len(shown) > 90 else "")
+                parts.choice(shown, partial(self._sql.set_value, str(text)))
             if not found:
-                ui.label("No statement has run in this browser yet.").classes("empty")
+                parts.choice("No statement has run in this browser yet.").props("disable")
             else:
                 ui.separator()
-                ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET))
+                parts.choice("Forget these", lambda: ui.run_javascript(_FORGET))
 
     async def _run(self) -> None:
         view, text = self._view, str(self._sql.value or "")
