@@ -384,6 +384,7 @@ ADMIN_POLL_ANSWERS = 5  # the quickest of so many is what an answer costs
 ADMIN_POLL_S_MAX = 15.0  # but at least so often, or charts have holes
 ADMIN_DISCOVERY_S = 5.0  # nsqlookupds are asked for nodes and topics no more often
 ADMIN_READY_S = 2.0  # a page that was opened right after the start waits so long for the first look
+ADMIN_PAGE_S = 30.0  # a page is given up that has not been drawn, nor sent ahead, by then
 ADMIN_LOOK_S = 0.5  # a look waits so long for nsqds and nsqlookupds: others have answered by then
 ADMIN_STALE_S = 2.0  # without an answer: from then on an nsqd's figures are shown with their age
 ADMIN_STALE_EVERY_S = 5.0  # that age is shown again so often

@@ -1,6 +1,7 @@
 """How often an nsqd is asked, and that one that hangs holds up nobody."""
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import NsqdAddress, Upstream
 from penstock.nsqadmin.watch import Watch, pause_s
+
+from .conftest import Installation
 
 
 @pytest.mark.parametrize(
@@ -251,3 +254,15 @@ async def test_a_node_is_unknown_only_when_those_who_may_know_it_have_answered(
     upstream.is_silent = False
     await looks(watch, 0.2)
     assert [watch.is_unknown(at) for at in ("a:1", "c:1")] == [False, True]
+
+
+def test_a_page_that_asks_a_node_that_hangs_is_sent_without_its_answer(
+    installation: Installation,
+) -> None:
+    with installation.topic("unread") as nsqd:
+        nsqd.signal(signal.SIGSTOP)
+        try:
+            status, body, _ = installation.admin.request("GET", "/messages/unread")
+        finally:
+            nsqd.signal(signal.SIGCONT)
+    assert (status, b"Messages of unread" in body) == (200, True)

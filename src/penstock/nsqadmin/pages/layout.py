@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from weakref import WeakSet
 
 from fastapi import Request
-from nicegui import Client, context, ui
+from nicegui import Client, background_tasks, context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -97,7 +97,7 @@ class Page(NamedTuple):
         shown_to = next((role for at, _, role in bar.SECTIONS if at == self.path), Role.VIEW)
         role, title = shown_to if self.role is None else self.role, self.title
 
-        @ui.page(self.path)
+        @ui.page(self.path, response_timeout=limits.ADMIN_PAGE_S)
         async def answer(request: Request) -> None:
             view, named = opened(deps, request, role), request.path_params
             if self.check is not None:
@@ -106,7 +106,15 @@ class Page(NamedTuple):
             with _framed(view, shown):
                 drawn = self.draw(view, **named)
                 if inspect.isawaitable(drawn):
+                    ahead = background_tasks.create(_send_ahead(context.client))
                     await drawn
+                    ahead.cancel()
+
+
+async def _send_ahead(client: Client) -> None:
+    """What is drawn by then, as when an nsqd hangs: NiceGUI gives up a page that takes longer."""
+    await asyncio.sleep(limits.ADMIN_READY_S)
+    await client.connected()
 
 
 @contextmanager
