@@ -160,7 +160,10 @@ def _failing() -> Iterator[None]:
         raise OidcFailed(f"the provider does not answer: {error}") from error
     except (AuthlibBaseError, JoseError, InvalidURL, LookupError, RuntimeError, TypeError,
             ValueError, AttributeError) as error:  # fmt: skip
-        raise OidcFailed(f"the provider is not believed: {error}") from error
+        why = str(error).rstrip(": .")
+        if "expired" in why or "in the future" in why or "not yet valid" in why:
+            why += "; compare its clock with that of this machine"
+        raise OidcFailed(f"the provider is not believed: {why}") from error
 
 
 class OidcLogin:
