@@ -317,11 +317,12 @@ def test_partial_failures_are_a_warning(site: Site) -> None:
     for path in ("/api/topics", "/api/nodes", f"/api/nodes/{site.nsqds[0].address}",
                  "/api/topics?inactive=true", "/api/counter"):  # fmt: skip
         assert site.admin.json("GET", path)["message"] == warning, path
-    each = f"1 of 2: {site.nsqds[1].address}: {BROKEN}"
+    words = "it failed, and its log says why (500 INTERNAL_ERROR)"
+    each = f"1 of 2: {site.nsqds[1].address}: {words}"
     text = site.admin.json("POST", "/api/topics/orders", {"action": "pause"})["message"]
     assert text == f"{warning}; paused on {each}"
     assert site.nsqds[0].topics["orders"]["paused"] is True
-    lookupds = f"tombstoned on 1 of 2 nsqlookupds: {site.lookupds[1].address}: {BROKEN}"
+    lookupds = f"tombstoned on 1 of 2 nsqlookupds: {site.lookupds[1].address}: {words}"
     text = site.admin.json("DELETE", "/api/topics/orders")["message"]
     # Once the watch has seen that the node is silent, a warning of what it brings back follows.
     assert text.startswith(f"{warning}; {lookupds}; deleted on {each}")

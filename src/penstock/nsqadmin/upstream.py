@@ -9,6 +9,7 @@ nsqlookupd's `/nodes` or `/lookup`, or, when nsqds are given by hand, its own `/
 """
 
 import asyncio
+import http.client
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,8 +34,6 @@ _OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config
 _TEXTS = ("hostname", "broadcast_address", "version", "topology_zone", "topology_region")
 _HALF = b"\\ud"  # how JSON writes one
 _ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
-_PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
-            502: "Bad Gateway", 503: "Service Unavailable"}  # fmt: skip
 
 
 class UpstreamFailed(PenstockError):
@@ -195,8 +194,7 @@ class Upstream:
         if answer.status == 200:
             return answer
         shown = json.dumps(answer.body[:1000].decode("utf-8", "replace"), ensure_ascii=False)
-        phrase = _PHRASES.get(answer.status, "")
-        status = f"{answer.status} {phrase}".rstrip()
+        status = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
         reason, code = f"got response {status} {shown}", code_of(answer.body)[:1000]
         if answer.status == _NOT_FOUND and code == "NOT_FOUND" and call.path.startswith(_OURS):
             raise NotOffered(address, call.path)
