@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.nsqadmin.attention import Level, findings, of_runs
+from penstock.nsqadmin.attention import Level, findings, folded, of_runs
 from penstock.nsqadmin.history import Measures, Sample
-from penstock.nsqadmin.pages.overview import folded
 from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.runs import RunOffset, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
@@ -86,7 +85,7 @@ def test_the_worst_come_first_and_causes_before_effects() -> None:
 
 def test_many_of_a_kind_hide_no_others() -> None:
     topics = {f"t{n}": TopicState(f"t{n}", refusals=["full"], damaged=1) for n in range(99)}
-    found = folded(findings(Snapshot(topics=topics), lambda name: ()))
+    found = list(folded(findings(Snapshot(topics=topics), lambda name: ())))
     assert [one.what for one in found[5::6]] == ["94 more: damaged", "94 more: refuses publishes"]
 
 

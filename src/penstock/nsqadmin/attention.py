@@ -33,7 +33,7 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ from penstock.nsqadmin.words import clock, count, listed, span, wait
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
 _NUMBERS_SHOWN = 8
+_OF_A_KIND = 5
 
 
 class Level(IntEnum):
@@ -102,6 +103,20 @@ def order(one: Finding) -> tuple[int, int, str]:
     """The worst first, and causes before effects: nodes, then topics, then channels."""
     rank = len(one.path) if one.path[:1] == ("topics",) else 0
     return -one.level, rank, one.what
+
+
+def folded(
+    found: Iterable[Finding], step: str = "The list of topics has them."
+) -> Iterator[Finding]:
+    """The first of each kind, and how many more there are: a node that is down concerns hundreds
+    of topics, and they would hide the rest."""
+    kinds: dict[tuple[Level, str], list[Finding]] = {}
+    for one in found:
+        kinds.setdefault((one.level, one.state or one.what), []).append(one)
+    for (level, state), alike in kinds.items():
+        yield from alike[:_OF_A_KIND]
+        if left := len(alike[_OF_A_KIND:]):
+            yield Finding(level, f"{left:,} more: {state}", "", step, ("topics",))
 
 
 def of_runs(runs: Runs, now_s: float) -> list[Finding]:
@@ -226,7 +241,7 @@ def _of_channel(
         yield found._replace(what=f"nobody reads {name}")
     elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
         why = f"{grown:,.0f} more than {window.words} ago: {channel.depth:,} wait."
-        step = "Add consumers, raise their max-in-flight, or find what slows them."
+        step = "Find what slows its consumers, or add some (if strictly ordered, partitions too)."
         yield it.warn("falls behind", why, step, "falls behind")
     if channel.timeout_rate > max(limits.ADMIN_TIMEOUT_SHARE * channel.finish_rate, 0.5):
         why = f"{channel.timeout_rate:.1f} messages a second come back."

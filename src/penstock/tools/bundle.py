@@ -19,7 +19,7 @@ import msgspec
 from penstock import limits
 from penstock.command.terminal import Progress, printable
 from penstock.errors import BundleBroken, PenstockError
-from penstock.nsqadmin.attention import Finding, Level
+from penstock.nsqadmin.attention import Finding, Level, folded
 from penstock.nsqadmin.bundle import files
 from penstock.nsqadmin.bundle.files import Bundle, Failure
 from penstock.nsqadmin.bundle.gather import BundleRequest, file_name, make, make_fetcher
@@ -119,8 +119,8 @@ def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
 def _lines(held: Bundle, found: list[Finding], code: int) -> Iterator[str]:
     daemons = count(len(held.manifest.daemons), "daemon")
     yield f"PENSTOCK {WORDS[code]} - {daemons}, gathered {printable(held.manifest.made)}"
-    for row in rows_of(found):
-        what, why, next_step = map(printable, (row["what"], row["why"], row["next_step"]))
-        yield f"\n{row['level']:<8} {what}\n         {why}\n         {next_step}"
+    for row in rows_of(folded(found, "With --json all of them are listed.")):
+        words = [printable(row[name]) for name in ("what", "why", "next_step") if row[name]]
+        yield f"\n{row['level']:<8} " + "\n         ".join(words)
     if not found:
         yield "Nothing is wrong, as far as it shows."

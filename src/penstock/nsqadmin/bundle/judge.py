@@ -366,7 +366,7 @@ def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
         step = "Start its consumers; delete it if nobody wants its messages: they fill the disk."
         why = f"It has no consumer, and {wait(waits)}."
         it = Thing("nobody", ("topics", one.topic, one.name))
-        yield it.warn(f"reads channel {name}", why, step)
+        yield it.warn(f"reads channel {name}", why, step, "no consumers")
     if idle:
         step = "Delete those that nobody needs: what is published from now on waits in them."
         yield Thing("channels", ("topics",)).note("have no consumer", f"{_listed(idle)}.", step)

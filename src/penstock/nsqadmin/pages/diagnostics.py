@@ -6,11 +6,10 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.attention import folded
 from penstock.nsqadmin.diagnostics import ACTION, Kept
 from penstock.nsqadmin.pages import guard, layout, overview, parts
 from penstock.nsqadmin.pages.layout import PageView
-
-_SHOWN = 100  # findings: nobody reads more
 
 
 class Diagnostics:
@@ -90,10 +89,8 @@ class Diagnostics:
     def _draw_found(self, kept: Kept) -> None:
         if not kept.findings:
             ui.label("Nothing. All daemons answer and agree, and every channel moves.")
-        for one in kept.findings[:_SHOWN]:
+        for one in folded(kept.findings, "They are in the file."):
             overview.finding(self._view, one)
-        if len(kept.findings) > _SHOWN:
-            parts.soft(f"{len(kept.findings) - _SHOWN:,} more are in the file.")
 
     def _file(self, kept: Kept) -> None:
         with parts.row():

@@ -3,18 +3,17 @@ the last hours. And the page Counter, for a screen on the wall."""
 
 import heapq
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from nicegui import ui
 
 from penstock.nsqadmin import words
-from penstock.nsqadmin.attention import Finding, Level, of_runs, order
+from penstock.nsqadmin.attention import Finding, Level, folded, of_runs, order
 from penstock.nsqadmin.pages import chart, layout, parts, pipelines, resource, states
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
 _FINDINGS_MAX = 50  # nobody reads more
-_OF_A_KIND = 5
 _RANKS = 5
 _NODES_MAX = 12  # more are on the page of the nodes
 _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "in_flight"}
@@ -95,7 +94,7 @@ def _attention(view: PageView) -> None:
 
     def show(snapshot: Snapshot) -> None:
         found = [*states.found(view, snapshot), *of_runs(view.deps.runs.runs, time.time())]
-        found = folded(sorted(found, key=order))[:_FINDINGS_MAX]
+        found = list(folded(sorted(found, key=order)))[:_FINDINGS_MAX]
 
         def draw() -> None:
             if not found:
@@ -108,22 +107,6 @@ def _attention(view: PageView) -> None:
         area.show(found, draw)
 
     layout.follow(view, show)
-
-
-def folded(found: Iterable[Finding]) -> list[Finding]:
-    """The first of each kind, and how many more there are: a node that is down concerns hundreds
-    of topics, and they would hide the rest."""
-    kinds: dict[tuple[Level, str], list[Finding]] = {}
-    for one in found:
-        kinds.setdefault((one.level, one.state or one.what), []).append(one)
-    shown: list[Finding] = []
-    for (level, state), alike in kinds.items():
-        shown += alike[:_OF_A_KIND]
-        left = len(alike) - _OF_A_KIND
-        if left > 0:
-            step = "The list of topics has them."
-            shown.append(Finding(level, f"{left:,} more: {state}", "", step, ("topics",)))
-    return shown
 
 
 def _all_well(snapshot: Snapshot) -> str:
