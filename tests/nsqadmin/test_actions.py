@@ -142,9 +142,9 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
         (NotOffered("n", "/message/get"), "n cannot do this: it has no /message/get"),
         (FetchFailed("n", "timed out"), "timed out"),
         (NotFound("topic", "orders"), "no such topic: orders"),
-        (UpstreamFailed(NSQD, [""], {"n": FetchFailed("n", "no", sent=False)}), "Nothing was"),
-        (UpstreamFailed(NSQD, []), "Nothing was done: no nsqd that answers has it"),
-        (UpstreamFailed(NSQD, [""], {"n": FetchFailed("n", "timed out")}),
+        (UpstreamFailed(NSQD, {"n": FetchFailed("n", "no", sent=False)}), "Nothing was"),
+        (UpstreamFailed(NSQD, {}), "Nothing was done: no nsqd that answers has it"),
+        (UpstreamFailed(NSQD, {"n": FetchFailed("n", "timed out")}),
          "It is not known whether it was done: n: timed out"),
     ],
 )  # fmt: skip

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from cases import each
-from penstock.errors import FetchFailed
 from penstock.nsqadmin.channel_messages import (
     ChannelMessages,
     HeldMessage,
@@ -13,7 +12,7 @@ from penstock.nsqadmin.channel_messages import (
     SeekInvalid,
     position_of,
 )
-from penstock.nsqadmin.upstream import UpstreamFailed
+from penstock.nsqadmin.upstream import DaemonRefused, UpstreamFailed
 
 from .saying import Saying, nodes
 
@@ -59,23 +58,19 @@ def inside(upstream: Saying) -> ChannelMessages:
     return ChannelMessages(upstream, "t", "c")
 
 
-GONE = FetchFailed("b", "got response 404", 404)
+GONE = DaemonRefused("b", "got response 404", 404, "MESSAGE_NOT_FOUND")
+WORDS = "the message is not there any more (404 MESSAGE_NOT_FOUND)"
 
 
-def test_a_missing_message_is_a_warning() -> None:
+def test_a_missing_message_is_a_warning_and_an_error_where_all_are() -> None:
     upstream = nodes(a=None, b=GONE)
     warning = asyncio.run(inside(upstream).finish([HeldMessage("a", "01"), HeldMessage("b", "02")]))
-    assert warning == "WARNING: 02: not there any more"
-    assert upstream.posted[0] == (
-        "a",
-        "/channel/message/finish",
-        {"topic": "t", "channel": "c", "id": "01"},
-    )
-
-
-def test_the_action_fails_when_all_messages_are_missing() -> None:
-    with pytest.raises(UpstreamFailed, match="02: not there any more"):
-        asyncio.run(inside(nodes(b=GONE)).requeue([HeldMessage("b", "02")], 0))
+    assert warning == f"WARNING: 02: {WORDS}"
+    about = {"topic": "t", "channel": "c", "id": "01"}
+    assert upstream.posted[0] == ("a", "/channel/message/finish", about)
+    with pytest.raises(UpstreamFailed) as failed:
+        asyncio.run(inside(upstream).requeue([HeldMessage("b", "02")], 0))
+    assert failed.value.failed == {"02": GONE}
 
 
 def test_a_preview_moves_nothing_and_names_failing_nodes() -> None:
@@ -84,5 +79,5 @@ def test_a_preview_moves_nothing_and_names_failing_nodes() -> None:
     )
     moves, errors = asyncio.run(inside(upstream).preview(["a", "b"], "back:2"))
     assert moves == [Move("a", 5, 2, 0, 3)]
-    assert errors == ["b: got response 404"]
+    assert errors == [f"b: {WORDS}"]
     assert {query["dry_run"] for _, _, query in upstream.posted} == {"true"}

@@ -6,17 +6,23 @@ from collections.abc import Callable
 from importlib import import_module
 
 
-def _script(module: str) -> Callable[[], int]:
+def _script(module: str, interrupted: bool = False) -> Callable[[], int]:
+    """`interrupted`: the program handles KeyboardInterrupt from its first line on."""
+
     def start() -> int:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not under nohup
+        usual = signal.getsignal(signal.SIGINT)
+        if usual is signal.default_int_handler:  # not under nohup
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        code: int = import_module(module).main()
+        main = import_module(module).main
+        if interrupted:
+            signal.signal(signal.SIGINT, usual)
+        code: int = main()
         return code
 
     return start
 
 
-penstock = _script("penstock.tools.main")
+penstock = _script("penstock.tools.main", interrupted=True)
 nsqd = _script("penstock.nsqd.main")
 nsqlookupd = _script("penstock.nsqlookupd.main")
 nsqadmin = _script("penstock.nsqadmin.main")

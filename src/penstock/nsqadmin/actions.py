@@ -90,26 +90,28 @@ class Actions:
         so with those the topic is created on all nsqds. Returns a warning."""
         names, shape = _names(topic, channel), _names(topic) | numbers
         if not self._upstream.lookupds:
-            notes = [await self._on_nsqds(self._upstream.nsqds, "/topic/create", shape)]
+            notes = [await self._on(self._upstream.nsqds, "/topic/create", shape)]
             if channel:
                 path = "/channel/create"
-                notes.append(await self._on_nsqds(self._upstream.nsqds, path, names))
+                notes.append(await self._on(self._upstream.nsqds, path, names))
             return warnings(*notes)
         notes = [await self._on_lookupds("/topic/create", shape)]
         if numbers:
             everywhere, missed = await self._upstream.producers()
-            notes += [missed, await self._on(everywhere, "/topic/create", shape)]
+            at = [one.address for one in everywhere]
+            notes += [missed, await self._on(at, "/topic/create", shape)]
         if channel:
             notes.append(await self._on_lookupds("/channel/create", names))
             producers, missed = await self._upstream.producers_of(topic)
             notes.append(missed)
-            if producers:
-                notes.append(await self._on(producers, "/channel/create", names))
+            if at := [one.address for one in producers]:
+                notes.append(await self._on(at, "/channel/create", names))
         return warnings(*notes)
 
     async def _act(self, verb: str, topic: str, channel: str) -> str:
         producers, missed = await self._upstream.producers_of(topic)
-        done = await self._on(producers, f"/{_kind(channel)}/{verb}", _names(topic, channel))
+        at = [one.address for one in producers]
+        done = await self._on(at, f"/{_kind(channel)}/{verb}", _names(topic, channel))
         return warnings(missed, done)
 
     async def _delete(self, topic: str, channel: str) -> str:
@@ -124,7 +126,7 @@ class Actions:
             notes += [await self._tombstoned(topic, one) for one in producers
                      if one.address in alive]  # fmt: skip
         if producers:
-            notes.append(await self._on_nsqds(addresses, f"/{kind}/delete", names))
+            notes.append(await self._on(addresses, f"/{kind}/delete", names))
         return warnings(*notes, self._left(topic, channel) if self._left else "")
 
     async def _alive(self, addresses: Sequence[str]) -> set[str]:
@@ -163,7 +165,7 @@ class Actions:
             )
         if self._upstream.lookupds:
             notes.append(await self._tombstoned(topic, producer))
-        notes.append(await self._on([producer], "/topic/delete", {"topic": topic}))
+        notes.append(await self._on([producer.address], "/topic/delete", {"topic": topic}))
         return warnings(*notes)
 
     async def _is_of_cluster(self, address: str) -> bool:
@@ -188,16 +190,10 @@ class Actions:
         raise NotFound("node", node)
 
     async def _on_lookupds(self, path: str, query: dict[str, str]) -> str:
-        return await self._on_all(LOOKUPD, self._upstream.lookupds, path, query)
+        return await self._on(self._upstream.lookupds, path, query, LOOKUPD)
 
-    async def _on(self, producers: Iterable[NsqdAddress], path: str, query: dict[str, str]) -> str:
-        return await self._on_nsqds([one.address for one in producers], path, query)
-
-    async def _on_nsqds(self, addresses: Iterable[str], path: str, query: dict[str, str]) -> str:
-        return await self._on_all(NSQD, addresses, path, query)
-
-    async def _on_all(
-        self, kind: str, addresses: Iterable[str], path: str, query: dict[str, str]
+    async def _on(
+        self, addresses: Iterable[str], path: str, query: dict[str, str], kind: str = NSQD
     ) -> str:
         """Returns a warning about those that failed."""
 

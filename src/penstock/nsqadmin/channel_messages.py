@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.messages import Log, LogAddress, preview
-from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed, reason
+from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed, gathered, reason
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
 from penstock.times import format_seconds, read_time
@@ -152,35 +152,29 @@ class ChannelMessages:
         async def ask(node: str) -> Any:
             return await self._upstream.post(node, "/channel/redrive", self._names)
 
-        return (await self._upstream.ask(NSQD, nodes, ask)).warning
+        return (await self._upstream.ask(NSQD, nodes, ask)).refusals
 
     async def _each(self, held: Iterable[HeldMessage], path: str, query: dict[str, str]) -> str:
         """Returns a warning about failures; raises when all fail."""
-        missed: list[str] = []
+        failed: dict[str, FetchFailed] = {}
         held = list(held)
         for one in held:
             try:
                 await self._upstream.post(one.node, path, self._names | {"id": one.id} | query)
             except FetchFailed as error:
-                gone = error.status == 404
-                missed.append(f"{one.id}: {'not there any more' if gone else reason(error)}")
-        if missed and len(missed) == len(held):
-            raise UpstreamFailed(NSQD, missed)
-        return "WARNING: " + "\n".join(missed) if missed else ""
+                failed[one.id] = error
+        if failed and len(failed) == len(held):
+            raise UpstreamFailed(NSQD, failed)
+        return Asked({}, failed).refusals
 
     async def preview(
         self, nodes: Iterable[str], position: str, partition: int | None = None
     ) -> tuple[list[Move], list[str]]:
         """The effect of such a move on each node, and the errors of nodes that cannot tell. Without
         a partition, in all of them."""
-        moves: list[Move] = []
-        errors: list[str] = []
-        for node in nodes:
-            try:
-                moves.append(await self._seek(node, position, partition, dry_run=True))
-            except FetchFailed as error:
-                errors.append(f"{node}: {reason(error)}")
-        return moves, errors
+        asked = {node: self._seek(node, position, partition, dry_run=True) for node in nodes}
+        moves, failed = await gathered(asked)
+        return list(moves.values()), [f"{at}: {reason(one)}" for at, one in failed.items()]
 
     async def seek(self, move: Move) -> None:
         """Seek to the very offsets of the preview."""

@@ -11,7 +11,7 @@ nsqlookupd's `/nodes` or `/lookup`, or, when nsqds are given by hand, its own `/
 import asyncio
 import http.client
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -39,13 +39,10 @@ _ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
 class UpstreamFailed(PenstockError):
     """No daemon gave an answer; `kind` names the daemons, `failed` the errors, by address."""
 
-    def __init__(
-        self, kind: str, errors: Sequence[str], failed: Mapping[str, FetchFailed] | None = None
-    ) -> None:
-        super().__init__(f"failed to query any {kind}: " + "\n".join(errors))
-        self.kind = kind
-        self.errors = tuple(errors)
-        self.failed = dict(failed or {})
+    def __init__(self, kind: str, failed: Mapping[str, FetchFailed]) -> None:
+        errors = "\n".join(one.reason for one in failed.values())
+        super().__init__(f"failed to query any {kind}: {errors}")
+        self.kind, self.failed = kind, dict(failed)
 
     @property
     def is_unknown(self) -> bool:
@@ -211,7 +208,7 @@ class Upstream:
         """Put a question to all at once. UpstreamFailed when none answers, or there is none."""
         answers, failed = await gathered({at: question(at) for at in dict.fromkeys(addresses)})
         if not answers:
-            raise UpstreamFailed(kind, [one.reason for one in failed.values()], failed)
+            raise UpstreamFailed(kind, failed)
         return Asked(answers, failed)
 
     # --- discovery ---

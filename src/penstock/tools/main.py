@@ -2,7 +2,6 @@
 verbs, not for daemons."""
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -57,8 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb in ("--version", "-version", "version"):
         print(f"penstock {__version__}")
         return DONE
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by the console script
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _run([*arguments[1:], "--help"] if verb == "help" else arguments)
     except KeyboardInterrupt:

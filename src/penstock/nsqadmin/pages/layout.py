@@ -304,7 +304,7 @@ async def do(view: PageView, operation: Operation, question: str = "", typed: st
 
 def why(error: PenstockError) -> str:
     """The failed nodes, and why. One that took the request and was silent may have done it."""
-    if isinstance(error, UpstreamFailed) and (error.failed or not error.errors):
+    if isinstance(error, UpstreamFailed):
         named = "; ".join(f"{at}: {reason(one)}" for at, one in error.failed.items())
         is_open = any(one.sent and not one.status for one in error.failed.values())
         outcome = "It is not known whether it was done" if is_open else "Nothing was done"

@@ -41,13 +41,6 @@ def named(element: E, words: str) -> E:
     return element
 
 
-def choice(
-    words: str, act: Callable[..., object] | None = None, role: str = "menuitem"
-) -> ui.menu_item:
-    """In a menu: what NiceGUI makes is an item of a list to a screen reader."""
-    return ui.menu_item(words, act).props(f"role={role}")
-
-
 def heading(words: str, *trail: tuple[str, str]) -> ui.element:
     """The page's name; its neighbours go into the returned row. `trail`: the pages above it, the
     highest first, as (text, address)."""

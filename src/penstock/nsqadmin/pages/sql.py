@@ -26,6 +26,7 @@ _LISTED_MAX = 200  # topics beside the statement: more is a search, which Ctrl+K
 _ROWS_NOTE = f"the first {limits.ADMIN_SQL_ROWS:,} rows are shown"
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _INSERT = "(e) => penstock.insert(e)"
+_ITEM = "role=menuitem"  # of a list, says NiceGUI
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
 _RECENT, _REMEMBER, _FORGET = (
     f"return penstock.{name}()" for name in ("recent", "remember", "forget")
@@ -131,7 +132,7 @@ class Console:
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
             with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
                 for name, sql in more or [first]:
-                    parts.choice(name, partial(self._sql.set_value, sql))
+                    ui.menu_item(name, partial(self._sql.set_value, sql)).props(_ITEM)
             recent = ui.button("Recent").props("flat dense icon-right=expand_more")
             with recent:
                 self._recent = ui.menu()
@@ -152,12 +153,15 @@ class Console:
             for text in found if isinstance(found, list) else []:
                 shown = " ".join(str(text).split())
                 shown = shown[:90] + ("…" if len(shown) > 90 else "")
-                parts.choice(shown, partial(self._sql.set_value, str(text)))
+                act = partial(self._sql.set_value, str(text))
+                ui.menu_item(shown, act).props(_ITEM)
             if not found:
-                parts.choice("No statement has run in this browser yet.").props("disable")
+                none = ui.menu_item("No statement has run in this browser yet.")
+                none.props(f"{_ITEM} disable")
             else:
                 ui.separator()
-                parts.choice("Forget these", lambda: ui.run_javascript(_FORGET))
+                forget = ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET))
+                forget.props(_ITEM)
 
     async def _run(self) -> None:
         view, text = self._view, str(self._sql.value or "")
