@@ -1,4 +1,3 @@
-import asyncio
 import re
 import shlex
 import signal
@@ -13,7 +12,7 @@ import pytest
 from cases import each
 from penstock import __version__
 from penstock.tools.main import DAEMONS, VERBS, main
-from penstock.tools.utility import Stop, until_signal
+from penstock.tools.utility import Stop
 
 UTILITIES = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,18 +54,14 @@ def test_ctrl_c_while_a_script_imports_its_program() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
-async def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ctrl_c_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-
-    async def live(stop: Stop) -> int:
-        for _ in range(2):
-            signal.raise_signal(signal.SIGINT)
-            await asyncio.sleep(0.01)
-            assert stop.is_set()
-        return 7
-
-    assert (await until_signal(live), codes) == (7, [130])
+    stop = Stop()
+    stop.ask(signal.SIGINT)
+    assert (stop.is_set(), codes) == (True, [])
+    stop.ask(signal.SIGINT)
+    assert codes == [130]
 
 
 def test_typer_and_rich_are_imported_when_they_are_wanted() -> None:

@@ -84,7 +84,3 @@ def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
 def test_which_messages_pass(field: str, value: str, document: object, passes: bool) -> None:
     body = json.dumps(document).encode()
     assert Filter(field, value, ())(body) == (body if passes else None)
-
-
-def test_without_a_filter_bodies_are_left_alone() -> None:
-    assert Filter("", "", ())(b"\xff\x00") == b"\xff\x00"

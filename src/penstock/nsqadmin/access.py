@@ -107,11 +107,6 @@ def _only(headers: Mapping[str, str], name: str) -> str:
 EVERYBODY = "*"  # a group of -group-role: whoever has logged in
 
 
-def role_of_groups(groups: Sequence[str], roles: Mapping[str, Role]) -> Role:
-    """The highest role of these groups; none when no group has one."""
-    return max((roles.get(one, Role.NONE) for one in (*groups, EVERYBODY)), default=Role.NONE)
-
-
 def read_group_roles(texts: Sequence[str]) -> dict[str, Role]:
     """Reads "GROUP=ROLE"; of a group named twice the highest counts."""
     found: dict[str, Role] = {}
@@ -144,7 +139,8 @@ class Rules(NamedTuple):
         if any(name in self.admin_users for name in claimed.names):
             role = Role.DESTROY
         elif self.group_roles:
-            role = max(role, role_of_groups(claimed.groups, self.group_roles))
+            groups = (*claimed.groups, EVERYBODY)
+            role = max(role, *(self.group_roles.get(one, Role.NONE) for one in groups))
         elif not known:
             role = Role.VIEW if self.admin_users or how == "oidc" else Role.DESTROY
         return self.limit(role)

@@ -138,26 +138,24 @@ class ChannelMessages:
         gone = "its body is not stored any more"
         self._bodies[key] = gone if found is None else preview(found.body)
 
-    async def finish(self, held: Iterable[HeldMessage]) -> str:
+    async def finish(self, held: Sequence[HeldMessage]) -> str:
         return await self._each(held, "/channel/message/finish", {})
 
-    async def requeue(self, held: Iterable[HeldMessage], delay_ms: int) -> str:
+    async def requeue(self, held: Sequence[HeldMessage], delay_ms: int) -> str:
         query = {"delay_ms": str(delay_ms)}
         return await self._each(held, "/channel/message/requeue", query)
 
-    async def redrive(self, held: Iterable[HeldMessage]) -> str:
+    async def redrive(self, held: Sequence[HeldMessage]) -> str:
         return await self._each(held, "/channel/redrive", {"count": "1"})
 
     async def redrive_all(self, nodes: Iterable[str]) -> str:
-        async def ask(node: str) -> Any:
-            return await self._upstream.post(node, "/channel/redrive", self._names)
+        path, post = "/channel/redrive", self._upstream.post
+        asked = await self._upstream.ask(NSQD, nodes, lambda at: post(at, path, self._names))
+        return asked.refusals
 
-        return (await self._upstream.ask(NSQD, nodes, ask)).refusals
-
-    async def _each(self, held: Iterable[HeldMessage], path: str, query: dict[str, str]) -> str:
+    async def _each(self, held: Sequence[HeldMessage], path: str, query: dict[str, str]) -> str:
         """Returns a warning about failures; raises when all fail."""
         failed: dict[str, FetchFailed] = {}
-        held = list(held)
         for one in held:
             try:
                 await self._upstream.post(one.node, path, self._names | {"id": one.id} | query)

@@ -79,18 +79,14 @@ class Diagnostics:
         self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)
         self._found.clear()
         with self._found:
-            if kept:
-                self._draw_found(kept[-1])
+            if kept and not kept[-1].findings:
+                ui.label("Nothing. All daemons answer and agree, and every channel moves.")
+            for found in folded(kept[-1].findings if kept else (), "They are in the file."):
+                overview.finding(self._view, found)
         self._files.clear()
         with self._files:
             for one in reversed(kept):
                 self._file(one)
-
-    def _draw_found(self, kept: Kept) -> None:
-        if not kept.findings:
-            ui.label("Nothing. All daemons answer and agree, and every channel moves.")
-        for one in folded(kept.findings, "They are in the file."):
-            overview.finding(self._view, one)
 
     def _file(self, kept: Kept) -> None:
         with parts.row():

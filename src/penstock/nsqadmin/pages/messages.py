@@ -159,8 +159,7 @@ class _Browser:
             parts.named(more, "Choose where to begin")
             with more, parts.named(ui.menu().props("role=dialog"), "Where to begin") as menu:
                 for text, label in _PRESETS.items():
-                    item = ui.menu_item(label, lambda text=text: self._begin(text))
-                    item.props("role=button")
+                    ui.menu_item(label, lambda text=text: self._begin(text)).props("role=button")
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
                     parts.named(moment, "A time, in UTC")

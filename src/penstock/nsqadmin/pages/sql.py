@@ -153,15 +153,12 @@ class Console:
             for text in found if isinstance(found, list) else []:
                 shown = " ".join(str(text).split())
                 shown = shown[:90] + ("…" if len(shown) > 90 else "")
-                act = partial(self._sql.set_value, str(text))
-                ui.menu_item(shown, act).props(_ITEM)
+                ui.menu_item(shown, partial(self._sql.set_value, str(text))).props(_ITEM)
             if not found:
-                none = ui.menu_item("No statement has run in this browser yet.")
-                none.props(f"{_ITEM} disable")
+                ui.menu_item("No statement has run in this browser yet.").props(f"{_ITEM} disable")
             else:
                 ui.separator()
-                forget = ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET))
-                forget.props(_ITEM)
+                ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET)).props(_ITEM)
 
     async def _run(self) -> None:
         view, text = self._view, str(self._sql.value or "")
