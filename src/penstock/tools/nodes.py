@@ -95,7 +95,8 @@ class Node:
             raise NodeFailed(self.address, reason) from error
         finally:
             self._link.close()
-        if answer.headers.get("content-type", "").startswith("text/html"):
+        is_page = answer.headers.get("content-type", "").startswith("text/html")
+        if is_page and answer.status < 500:  # else it is a proxy's: the nsqd behind it is away
             raise self._foreign(target.partition("?")[0])
         if answer.status != 200:
             code, reason = _reason_of(answer)

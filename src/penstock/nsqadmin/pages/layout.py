@@ -107,8 +107,10 @@ class Page(NamedTuple):
                 drawn = self.draw(view, **named)
                 if inspect.isawaitable(drawn):
                     ahead = background_tasks.create(_send_ahead(context.client))
-                    await drawn
-                    ahead.cancel()
+                    try:
+                        await drawn
+                    finally:
+                        ahead.cancel()
 
 
 async def _send_ahead(client: Client) -> None:
