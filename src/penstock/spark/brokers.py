@@ -17,9 +17,9 @@ its messages are needed now; else the others go on without it.
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ from penstock.nsqdapi.calls import Call, Ends, LogSpan, Positions
 from penstock.spark.brokerapi import NOT_READY, PAUSE_S_MAX, BrokerApi, name_of
 from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
 from penstock.spark.options import Options
+
+T = TypeVar("T")
 
 
 class BrokerLogs(NamedTuple):
@@ -89,7 +91,19 @@ class Brokers:
         return self._ask(log, calls.offset_after(log.topic, offset, length, log.partition))
 
     def _ask(self, log: Log, call: Call[int]) -> int:
-        return self.api(log.broker).at(log.topic, log.partition).ask(call)
+        return self._again(lambda: self.api(log.broker).at(log.topic, log.partition).ask(call))
+
+    def _again(self, ask: Callable[[], T]) -> T:
+        """The answer, tried again where an nsqd may be about to come back, or to have a leader."""
+        pauses = self.pauses()
+        while True:
+            try:
+                return ask()
+            except FetchFailed as error:
+                pause_s = next(pauses, None) if error.status in (0, *NOT_READY) else None
+                if pause_s is None:
+                    raise
+            time.sleep(pause_s)
 
     def label(self, broker: str) -> str:
         """In the form of the column `broker`."""
@@ -118,15 +132,8 @@ class Brokers:
         `needs_all` of the known logs, or of all: FetchFailed where one stays offline."""
         deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
         begun_ids = {log.id for log in begun}
-        pauses = self.pauses()
         while True:
-            try:
-                asked = self._asked(topics, pattern, begun)
-            except FetchFailed as error:
-                if error.status not in (0, *NOT_READY) or (pause_s := next(pauses, None)) is None:
-                    raise
-                time.sleep(pause_s)
-                continue
+            asked = self._again(lambda: self._asked(topics, pattern, begun))
             needed = asked.offline & begun_ids if begun else asked.offline
             lacks = needs_all and needed
             if not (lacks or asked.is_behind(begun)) or time.monotonic() >= deadline_s:
@@ -187,7 +194,7 @@ class Brokers:
 
     def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
         """Which partitions of these topics one nsqd has."""
-        found = self._positions(broker, sorted(names)).topics
+        found = self._again(lambda: self._positions(broker, sorted(names))).topics
         return {(name, number) for name, spans in found.items() for number in spans.partitions}
 
     def ends_of(self, names: Collection[str]) -> Ends:

@@ -287,7 +287,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Partitions of the checkpoint that exist, and that the query does not read. ConfigError if
         these are all: then it is the checkpoint of another query, and this one would begin at the
         wrong position. Deleted topics are asked for by name, for their ends."""
-        absent = [log for log in begun if log not in found.have]
+        absent = [log for log in begun if log not in found.have and log.id not in found.offline]
         if not absent:
             return set()
         there: set[tuple[str, int]] = set()

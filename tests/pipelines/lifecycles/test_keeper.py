@@ -15,7 +15,7 @@ from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import write
+from penstock.spark.delta_files import store, write
 from penstock.spark.delta_table import TableLocation, commit
 from penstock.trace.events import Event, Kind, encode
 
@@ -158,7 +158,7 @@ def test_an_emptied_channel_ends_in_all_files(
     assert fates[7] == "finished"
 
 
-@pytest.mark.parametrize("where", ["_write", "commit", "_forget_all_but"])
+@pytest.mark.parametrize("where", ["store", "commit", "_forget_all_but"])
 def test_a_crash_at_any_step_counts_nothing_twice(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_crash_at_any_step_counts_nothing_twice(
         raise LakeFailed("here", "killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeper if where == "commit" else LifeTable, where, die)
+        patch.setattr(LifeTable if where.startswith("_") else keeper, where, die)
         with pytest.raises(LakeFailed):
             lives.update()
     traced.events(event(Kind.SENT, 3, 0, "mail"))
@@ -189,15 +189,13 @@ def test_only_one_of_two_brings_the_same_events(
     traced.events(event(Kind.SENT, 1, 0, "mail"))
     traced.events(event(Kind.SENT, 2, 0, "mail"))
     slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
-    note = LifeTable._write
 
-    def overtaken(self: LifeTable, version: int, state: Any) -> None:
-        note(self, version, state)
-        if self is slow:
-            monkeypatch.setattr(LifeTable, "_write", note)
-            quick.update(events_max=1)
+    def overtaken(*given: Any) -> None:
+        store(*given)
+        monkeypatch.setattr(keeper, "store", store)
+        quick.update(events_max=1)
 
-    monkeypatch.setattr(LifeTable, "_write", overtaken)
+    monkeypatch.setattr(keeper, "store", overtaken)
     slow.update()
     (row,) = rows(path)
     assert row["sends"] == 2
