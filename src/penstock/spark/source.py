@@ -106,7 +106,8 @@ class _Log:
 
     def _on_loss(self, lost: DataLost) -> None:
         if self._options.fail_on_data_loss:
-            raise lost
+            advice = "failOnDataLoss=false (archive --fail-on-data-loss=false) goes on behind that"
+            raise DataLost(lost.topic, lost.partition, f"{lost.reason}; {advice}")
         logger.warning("data loss, and failOnDataLoss is false: %s", lost)
 
     def _on_deleted(self, log: Log, offset: int, lost: DataLost, is_back: bool) -> None:
