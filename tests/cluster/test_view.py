@@ -13,7 +13,6 @@ from penstock.cluster.documents import (
     ACTIVE,
     CHANNEL,
     CLUSTER,
-    MAINTENANCE,
     NODE,
     RECORD,
     TOPIC,
@@ -290,8 +289,8 @@ class PreferenceDesk:
         self.preferred_leaders = PreferredLeaders(self.view, machines, self.hand_over, self.moved)
         self.preferred_leaders.record_changed(ORDERS, record)
 
-    def generation(self, node: int, generation: int, state: str = ACTIVE) -> None:
-        document = Membership(1, generation, "", 0, 1, 0, state)
+    def generation(self, node: int, generation: int) -> None:
+        document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
         self.view.memberships[node] = Versioned(document, 5, 5)
         self.view.nodes[node] = Versioned(NodeDocument(9, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
@@ -313,24 +312,17 @@ def test_an_unwanted_replica_leaves_the_set() -> None:
 
 def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
     desk = PreferenceDesk(3, 1, 2)
-    desk.generation(1, 1, MAINTENANCE)
     desk.preferred_leaders.linked(3, 0)
-    desk.preferred_leaders.tick(SUCCESSOR_STEADY_NS - 1)
-    assert desk.handed == []
+    steady_ns = SUCCESSOR_STEADY_NS + PREFERRED_LEADERS_NS
+    for after_ns in (SUCCESSOR_STEADY_NS - 1, steady_ns, steady_ns + SUCCESSOR_LISTED_NS - 1):
+        desk.preferred_leaders.tick(after_ns)
+        assert desk.handed == []  # consumers have not all found the next leader
+    listed_ns = 2 * steady_ns + SUCCESSOR_LISTED_NS
     desk.preferred_leaders.unlinked(3)
-    desk.preferred_leaders.tick(SUCCESSOR_STEADY_NS + PREFERRED_LEADERS_NS)
+    desk.preferred_leaders.tick(listed_ns)
     assert desk.handed == []
-    desk.preferred_leaders.linked(3, SUCCESSOR_STEADY_NS)
-    desk.preferred_leaders.tick(3 * SUCCESSOR_STEADY_NS)
-    assert desk.handed == [3]
-
-
-def test_an_active_leader_waits_until_consumers_have_found_the_next() -> None:
-    desk = PreferenceDesk(3, 1, 2)
-    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
-    desk.preferred_leaders.tick(SUCCESSOR_LISTED_NS - 1)
-    assert desk.handed == []
-    desk.preferred_leaders.tick(SUCCESSOR_LISTED_NS + PREFERRED_LEADERS_NS)
+    desk.preferred_leaders.linked(3, listed_ns)
+    desk.preferred_leaders.tick(listed_ns + steady_ns)
     assert desk.handed == [3]
 
 
@@ -343,8 +335,8 @@ def test_no_leadership_moves_to_a_replaced_or_missing_node(
     change: Callable[[PreferenceDesk], object],
 ) -> None:
     desk = PreferenceDesk(3, 1, 2)
-    desk.generation(1, 1, MAINTENANCE)
-    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
+    desk.preferred_leaders.linked(3, 0)
     change(desk)
-    desk.preferred_leaders.tick(0)
+    for times in (1, 2, 3):
+        desk.preferred_leaders.tick(times * SUCCESSOR_LISTED_NS)
     assert desk.handed == []

@@ -21,11 +21,10 @@ hold up the others, and an answer that never came leaves each in doubt by itself
 **Preferred leaders.** The controller changes what is wanted; the leader does it
 (`penstock.replication.record`). It looks once in PREFERRED_LEADERS_NS at the partitions that are in
 such a state, leaves out what is not wanted any more, and hands over to the member that is wanted
-first, once its link has been steady for SUCCESSOR_STEADY_NS: a leadership does not follow a node
-that comes and goes. A leader that is not drained or in maintenance waits for SUCCESSOR_LISTED_NS:
-lookups name its successor meanwhile, so that consumers are connected when it leads. A hand-over
-that was tried waits HAND_OVER_NS before it is tried again, and no more than HAND_OVERS_MAX are
-begun at a time.
+first, once its link has been steady for SUCCESSOR_STEADY_NS (a leadership does not follow a node
+that comes and goes) and then SUCCESSOR_LISTED_NS later: lookups name it meanwhile, so that
+consumers are connected when it leads. A hand-over that was tried waits HAND_OVER_NS before it is
+tried again, and no more than HAND_OVERS_MAX are begun at a time.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -44,7 +43,7 @@ from penstock.cluster.coordinator import (
     Settled,
     seen_by_view,
 )
-from penstock.cluster.documents import ACTIVE, RECORD
+from penstock.cluster.documents import RECORD
 from penstock.cluster.elections import Elections, Local
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
@@ -382,13 +381,11 @@ class PreferredLeaders:
     machines: dict[PartitionName, PartitionLeader]
     _hand_over: Callable[[PartitionName, int], bool]
     _moved: set[PartitionName]
-    open: dict[PartitionName, tuple[int | None, int]] = field(
-        default_factory=dict
-    )  # the next leader, and since when it is
+    # By partition: since when a node is to lead next.
+    open: dict[PartitionName, dict[int, int]] = field(default_factory=dict)
     _linked_ns: dict[int, int] = field(default_factory=dict)
     _tried_ns: dict[PartitionName, int] = field(default_factory=dict)
     _due_ns: int = 0
-    _now_ns: int = 0
 
     def linked(self, node: int, mono_ns: int) -> None:
         self._linked_ns[node] = mono_ns
@@ -397,11 +394,10 @@ class PreferredLeaders:
         self._linked_ns.pop(node, None)
 
     def record_changed(self, name: PartitionName, record: PartitionRecord) -> None:
-        following = successor(record, record.wanted)
-        if following is None and not superfluous(record):
+        if superfluous(record) or successor(record, record.wanted) is not None:
+            self.open.setdefault(name, {})
+        else:
             self.forget(name)
-        elif name not in self.open or self.open[name][0] != following:
-            self.open[name] = following, self._now_ns
 
     def forget(self, name: PartitionName) -> None:
         """The partition wants nothing, or this node does not lead it."""
@@ -409,7 +405,6 @@ class PreferredLeaders:
         self._tried_ns.pop(name, None)
 
     def tick(self, mono_ns: int) -> None:
-        self._now_ns = mono_ns
         if mono_ns < self._due_ns or not self.open:
             return
         self._due_ns = mono_ns + PREFERRED_LEADERS_NS
@@ -431,14 +426,10 @@ class PreferredLeaders:
         tried_ns = self._tried_ns.get(name)
         if node is None or (tried_ns is not None and mono_ns - tried_ns < HAND_OVER_NS):
             return False
-        if self._is_active(record) and mono_ns - self.open[name][1] < SUCCESSOR_LISTED_NS:
+        if mono_ns - self.open[name].setdefault(node, mono_ns) < SUCCESSOR_LISTED_NS:
             return False
         self._tried_ns[name] = mono_ns
         return self._hand_over(name, node)
-
-    def _is_active(self, record: PartitionRecord) -> bool:
-        held = self.view.memberships.get(record.leader.node) if record.leader else None
-        return held is not None and held.document.state == ACTIVE
 
     def _is_present(self, record: PartitionRecord, node: int) -> bool:
         """The node is registered, and its entry has the present generation: it is no suspect."""

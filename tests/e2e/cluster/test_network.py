@@ -234,7 +234,7 @@ def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
     with Traffic(five, "drained") as traffic:
         time.sleep(1)
         five.nodes[0].ask("/cluster/node?node=1&state=draining", "POST")
-        five.until(lambda: not _has_any(five, drained), 120)
+        five.until(lambda: not _has_any(five, drained), 240)
         time.sleep(1)
         with V2Client(drained.ports[0]) as client, pytest.raises(Refused) as refused:
             client.sub("drained", "work")
