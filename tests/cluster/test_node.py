@@ -108,7 +108,7 @@ def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_come
     cluster.run(40)
     assert cluster.record("orders").epoch == epoch  # not handed back to a node without a key
     cluster.away.clear()
-    cluster.until(lambda: cluster.leader("orders") is leader, 60)
+    cluster.until(lambda: cluster.leader("orders") is leader, 120)
 
 
 def test_a_starting_node_reads_the_metadata_before_it_reports_a_missing_topic(
