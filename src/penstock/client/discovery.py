@@ -118,18 +118,20 @@ class Discovery:
         self, topics: Sequence[str], again: asyncio.Event
     ) -> AsyncIterator[tuple[dict[str, LookupResult], bool]]:
         """The answers by topic, round after round for ever, the pauses between them spread by
-        jitter. `again` ends a pause; then it is True that the round is early."""
-        options = self._options
+        jitter. `again` brings one more before the next is due; then it is True that it is early."""
+        options, loop = self._options, asyncio.get_running_loop()
+        due_s = loop.time()
         pause_s = random.uniform(0, options.lookup_jitter) * options.lookup_interval_s
         while True:
-            is_early = again.is_set()
+            is_early = loop.time() < due_s
+            if not is_early:
+                due_s, pause_s = loop.time() + options.lookup_interval_s + pause_s, 0.0
             again.clear()
             answers = await asyncio.gather(*map(self.topic, topics))
             yield dict(zip(topics, answers, strict=True)), is_early
             with suppress(TimeoutError):
-                async with asyncio.timeout(options.lookup_interval_s + pause_s):
+                async with asyncio.timeout_at(due_s):
                     await again.wait()
-            pause_s = 0.0
 
     async def _ask(self, path: str) -> LookupResult:
         asked = [self._one(base + path) for base in self._bases]

@@ -106,7 +106,7 @@ class _Log:
 
     def _on_loss(self, lost: DataLost) -> None:
         if self._options.fail_on_data_loss:
-            advice = "failOnDataLoss=false (archive --fail-on-data-loss=false) goes on behind that"
+            advice = "failOnDataLoss=false (archive --fail-on-data-loss=false) goes on without it"
             raise DataLost(lost.topic, lost.partition, f"{lost.reason}; {advice}")
         logger.warning("data loss, and failOnDataLoss is false: %s", lost)
 
