@@ -7,7 +7,8 @@ import pytest
 
 from cases import each
 from e2e.answering import Answer, Answering
-from penstock.tools import connection
+from penstock.nsqdapi.blocking import Link
+from penstock.tools import connection, nodes
 from penstock.tools.nodes import Node, NodeFailed
 
 PRODUCERS = [("::1", 2), ("b", 1), ("on-a-unix-socket", -1), ("a", 1)]
@@ -72,6 +73,21 @@ def test_the_tcp_port_is_known_by_its_answer() -> None:
         with pytest.raises(NodeFailed, match="that is nsqd's TCP port: name its HTTP port"):
             Node(f"127.0.0.1:{server.getsockname()[1]}").get("/ping")
         answering.result()
+
+
+def test_a_silent_node_is_hardly_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def exchange(link: Link, *_: object) -> None:
+        waits.append(link.timeout_s)
+        raise TimeoutError
+
+    monkeypatch.setattr(Link, "exchange", exchange)
+    node = Node("a:1")
+    for method in ("GET", "GET", "POST"):
+        with pytest.raises(NodeFailed):
+            node.exchange(method, "/stats")
+    assert waits == [nodes.REQUEST_SECONDS_MAX, nodes.SILENT_SECONDS_MAX, nodes.REQUEST_SECONDS_MAX]
 
 
 @each("text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"])

@@ -58,7 +58,7 @@ class Link:
         secret: str = "",
     ) -> None:
         self._address = address
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._tls = tls
         self._ca_file = ca_file
         self._secret = authorization(secret)
@@ -96,7 +96,7 @@ class Link:
             connection.close()
 
     def _opened(self) -> http.client.HTTPConnection:
-        at, timeout_s = self._address, self._timeout_s
+        at, timeout_s = self._address, self.timeout_s
         if at.socket_path:
             return _UnixConnection(at.socket_path, timeout_s)
         if not at.secure:

@@ -80,7 +80,7 @@ def gather(
     size, rows = path.stat().st_size, msgspec.to_builtins(failures)
     lines = [f"{path}: {size:,} bytes"]
     if failures:
-        lines.append(f"{len(failures)} questions had no answer; the file says which and why")
+        lines.append(f"not answered: {len(failures)} of the questions; the file says which and why")
     lines.append(f"What is wrong: penstock bundle analyze {shlex.quote(str(path))}")
     return Output({"file": str(path), "bytes": size, "failures": rows}, lines)
 

@@ -9,7 +9,7 @@ that nobody named they take nothing else either: its key is not shown to a stran
 import os
 import ssl
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
 from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
@@ -29,7 +29,7 @@ from penstock.wire.names import is_ephemeral
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
 HTTP = ("nsqd_http_address", "lookupd_http_address")
 TCP = ("nsqd_tcp_address", "lookupd_http_address", "nsqd_http_address")  # which tells its TCP port
-OTHERS_SECONDS_MAX = 3.0  # for nodes that nobody named: one may just have died
+OTHERS_SECONDS_MAX = 3.0  # for what others may know, too: one may just have died
 _SECRET_BYTES_MAX = 65536
 SELECTED = "selected"
 
@@ -173,7 +173,8 @@ def chosen() -> tuple[str, str]:
 
 
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
-    answers = ask_all([Node(one, tls=tls) for one in lookupds], http_addresses)
+    asked = [Node(one, OTHERS_SECONDS_MAX, tls) for one in lookupds]
+    answers = ask_all(asked, http_addresses)
     found = {address for addresses in answers.good.values() for address in addresses}
     if not found and answers.bad:
         raise [*answers.bad.values()][-1]
@@ -239,12 +240,15 @@ class Connection(Options):
         nodes = self.nodes(changes)
         return [*nodes, *self.others(self.clusters(nodes)).values()]
 
-    def clusters(self, nodes: Iterable[Node]) -> dict[str, Row]:
-        """What the nodes of clusters say of theirs, by address. One that hangs is waited for when
-        it is asked what this is about, not here, too."""
+    def clusters(self, nodes: Sequence[Node]) -> dict[str, Row]:
+        """What the nodes of clusters say of theirs, by address. For one that hangs the verb waits
+        here, and hardly again."""
         tls = self.where.tls()
         asked = [Node(one.address, OTHERS_SECONDS_MAX, tls) for one in nodes]
-        return ask_all(asked, ask_cluster).good
+        answers = ask_all(asked, ask_cluster)
+        for node, one in zip(nodes, asked, strict=True):
+            node.silent = one.silent
+        return answers.good
 
     def others(self, answers: Mapping[str, Row]) -> dict[tuple[str, int], Node]:
         """The live nodes, by cluster and number, beside those that gave these answers."""

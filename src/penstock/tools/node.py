@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.tools import completion, reports
 from penstock.tools.app import Json, Yes, arg, group, switch, verb
 from penstock.tools.app import app as verbs
-from penstock.tools.connection import Http
+from penstock.tools.connection import OTHERS_SECONDS_MAX, Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import FAILED, Output, Row, columns_table, confirm, figures, size, texts
 from penstock.tools.reports import Pace
@@ -96,7 +96,7 @@ def _node_lines(rows: Mapping[str, Row]) -> list[str]:
 
 def _lookupd(address: str, at: Http) -> Row:
     try:
-        node = Node(address, tls=at.where.tls())
+        node = Node(address, OTHERS_SECONDS_MAX, at.where.tls())
         version = node.document("/info", None, "version")["version"]
         count = len(node.document("/nodes", None, "producers")["producers"])
     except NodeFailed as error:

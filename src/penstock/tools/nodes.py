@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.command import terminal
@@ -27,6 +28,7 @@ from penstock.tools.output import DONE, FAILED, Output, Row
 T = TypeVar("T")
 Parameters = Mapping[str, Any] | None  # of a request: those that are None are left out
 REQUEST_SECONDS_MAX = 10.0
+SILENT_SECONDS_MAX = 1.0  # for an answer of a node that has just been silent for long
 PORT_MAX = 65535
 NOT_FOUND = 404
 _AT_ONCE_MAX = 16  # nodes that are asked at the same time
@@ -53,6 +55,8 @@ class Node:
     ) -> None:
         """`secret` goes with changes."""
         self.address = address
+        self.silent = False
+        self._seconds_max = timeout_seconds
         self._link = Link(address_of(address), timeout_seconds, tls, secret=secret)
 
     def ask(self, call: Call[T]) -> T:
@@ -88,8 +92,12 @@ class Node:
         self, method: str, target: str, body: bytes = b"", content_type: str = ""
     ) -> Answer:
         """Expects a 200. Raises NodeFailed."""
+        is_brief = self.silent and method == "GET"  # of a change we want to know the outcome
+        self._link.timeout_s = min(self._seconds_max, SILENT_SECONDS_MAX if is_brief else inf)
+        self.silent = True
         try:
             answer = self._link.exchange(method, target, body, content_type)
+            self.silent = False
         except FAILURES as error:
             reason = IS_TCP_PORT if TCP_PORT in str(error) else f"no answer: {words_of(error)}"
             raise NodeFailed(self.address, reason) from error

@@ -31,7 +31,7 @@ from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.console import Query, Source, distinct, interruptible, topics_of, within
 from penstock.pipelines import settings
 from penstock.tools.app import Json, Several, app, arg, opt, switch, verb
-from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
+from penstock.tools.connection import OPTIONS, ContextName, Options, find
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 
 LAKE_VARIABLE = "PENSTOCK_LAKE"
@@ -46,13 +46,16 @@ _PROMPT, _MORE = "sql> ", "...> "
 
 
 class Addresses(Options):
-    """One kind of address, under its names in the pipelines."""
+    """Addresses of nsqds also under their names in the pipelines."""
 
-    url: Annotated[
+    nsqd_http_address: Annotated[
         Several,
-        opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url", "--http-address"),
+        opt(*OPTIONS["nsqd_http_address"], "--nsqd-http-address", "--http-address", "--url"),
     ] = None
-    ca_file: Annotated[str | None, opt("FILE", "authorities for https")] = None
+    lookupd_http_address: Annotated[Several, opt(*OPTIONS["lookupd_http_address"])] = None
+    tls_root_ca_file: Annotated[
+        str | None, opt(*OPTIONS["tls_root_ca_file"], "--tls-root-ca-file", "--ca-file")
+    ] = None
     context: ContextName = None
 
 
@@ -89,11 +92,10 @@ def sql(
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
     options = settings.options_of("storage-option", storage_option or [])
-    found = find({"nsqd_http_address": at.url, "context": at.context})
-    ca_file = at.ca_file or found.context.tls_root_ca_file
+    found = find(vars(at))
     source = Source(
         found.addresses(), tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
-        ca_file=ca_file, needs_all=True,
+        ca_file=found.context.tls_root_ca_file, needs_all=True,
         storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
     )  # fmt: skip
