@@ -306,7 +306,7 @@ TESTED = (
         "penstock.cluster.membership",
         (
             "barren_leadership_kept",
-            '            self._resign(name, "nothing could be committed")\n',
+            '            self._resign(name, f"nothing could be committed: {waited}")\n',
             "            pass\n",
         ),
     ),

@@ -46,6 +46,7 @@ from penstock.limits import (
     READMISSION_NS,
     REPLICA_TIMEOUT_NS,
     RESIGN_DOUBLINGS_MAX,
+    SECOND,
     SLOW_LOOKS,
     SLOW_LOOKS_MIN,
 )
@@ -213,7 +214,11 @@ class Members:
         doublings = min(self._resigned.get(name, 0), RESIGN_DOUBLINGS_MAX)
         if waited_ns >= 2 * self.timeout_ns << doublings and not machine.is_changing:
             self._resigned[name] = self._resigned.get(name, 0) + 1
-            self._resign(name, "nothing could be committed")
+            nodes = ", ".join(f"node {node}" for node in sorted(late)) or "this node"
+            seconds = waited_ns // SECOND
+            self._resign(
+                name, f"nothing could be committed: {nodes} stored nothing for {seconds} s"
+            )
 
     def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
         """Drops as many as the minimum allows. True: it was proposed."""

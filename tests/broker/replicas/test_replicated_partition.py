@@ -1,12 +1,15 @@
 """Topics of a cluster: their replicas play the roles that records say, while clients go on."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from penstock import limits
+from penstock.broker.ports import Led
 from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, TopicSettings
 from penstock.errors import PublishUnknown, Refused, SequenceGap, StorageError
@@ -14,6 +17,7 @@ from penstock.kernel import Source
 from penstock.log.damage import LostRange, write_lost
 from penstock.replication.authority import NO_PERMITS, Permits
 from penstock.replication.record import LeaderId, elected, regrouped
+from penstock.replication.side_frames import Ending
 from sim.disk import Fault
 
 from ..world import Consumer, Outcome, bodies
@@ -40,6 +44,25 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     follower.broker.replica_host.tick(cluster.clock.mono_ns())
     (refused,) = outcome.answers
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
+
+
+def test_leaders_that_give_a_publish_back_do_so_for_a_while(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps it until its leadership ends, since nothing can be committed."""
+    follower, outcome = cluster.nodes[1], Outcome()
+    monkeypatch.setattr(Forwarding, "leader_of", lambda *_: Led(0, target(1)))
+    answers: list[Callable[[ForwardAnswer], None]] = []
+    monkeypatch.setattr(Forwarding, "send", lambda *given: answers.append(given[3]))
+    follower.topic.publish([b"x"], 0, outcome)
+    for _ in range(2):
+        follower.turn()
+        follower.broker.replica_host.tick(cluster.clock.mono_ns())
+        assert outcome.answers == []
+        cluster.clock.pass_ns(2 * limits.FORWARD_WAIT_NS)
+        answers.pop()(ForwardAnswer(Ending.NOT_LED, reason="nothing could be committed"))
+    (refused,) = outcome.answers
+    assert "nothing could be committed" in str(refused)
 
 
 def test_a_channel_may_arrive_before_its_partitions(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ leader's node instead of into a log (`forwarding.py`), and the answer settles it
 | refused | the leader's reason: nothing is stored |
 | unknown, or the link ended | that it is not known whether it was stored |
 | NOT_LED | nothing yet: nothing is stored, and it goes to the next leader |
+| NOT_LED again, FORWARD_WAIT_NS later | the reason: nothing is stored |
 | no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
 | none yet, and the topic leaves this node | that it is not known |
 
@@ -68,7 +69,7 @@ class Outbox:
         self._append_done: list[PublishDone] = []
         self._append = b""  # sealed, and not answered; empty: there is none
         self._is_sent = False
-        self._since_ns = 0  # since when something waits for a leader; 0: nothing does
+        self._since_ns = 0  # since when it looks for a leader that stores; 0: it does not
         self._gathering = RowGathering(context.gathering, context.clock)
         self._append_count = 0  # messages
 
@@ -120,7 +121,7 @@ class Outbox:
         return []
 
     def _send(self, led: Led) -> None:
-        self._is_sent, self._since_ns = True, 0
+        self._is_sent = True
         try:
             self._forwarding.send(led, self._append, self._answered)
         except Refused as error:
@@ -131,9 +132,12 @@ class Outbox:
         if not self._append:
             return  # it was closed meanwhile, and its publishers have heard
         if answer.ending is Ending.NOT_LED:
-            self._wait()
+            if self._has_waited(self._context.clock.mono_ns()):
+                self._fail(answer.reason)
+            else:
+                self._wait()
             return
-        append, self._append = self._append, b""
+        append, self._append, self._since_ns = self._append, b"", 0
         error = answer.error(self.topic.name)
         if error is None:
             self.sealed_base, self.sealed_base_id = answer.offset, answer.id
@@ -155,17 +159,19 @@ class Outbox:
 
     def tick(self, mono_ns: int) -> None:
         self.write(self._context.clock.wall_ns())
-        if self._since_ns and mono_ns - self._since_ns >= limits.FORWARD_WAIT_NS:
-            self._since_ns = 0
+        if not self._is_sent and self._has_waited(mono_ns):
             seconds = limits.FORWARD_WAIT_NS // limits.SECOND
             self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
+
+    def _has_waited(self, mono_ns: int) -> bool:
+        return bool(self._since_ns) and mono_ns - self._since_ns >= limits.FORWARD_WAIT_NS
 
     def _fail(self, reason: str) -> None:
         """An append on its way may be stored; nothing else is."""
         error: PenstockError = Refused(reason)
         if self._is_sent:
             error = PublishUnknown(f"topic {self.topic.name}", reason)
-        self.failure, self._append = reason, b""
+        self.failure, self._append, self._since_ns = reason, b"", 0
         self.tail.fail_from(self.tail.committed_end, self._is_sent)
         self.tail.drop_open()
         appended, self._append_done = self._append_done, []
