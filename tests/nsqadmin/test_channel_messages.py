@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from cases import each
+from penstock.errors import FetchFailed
 from penstock.nsqadmin.channel_messages import (
     ChannelMessages,
     HeldMessage,
@@ -74,10 +75,9 @@ def test_a_missing_message_is_a_warning_and_an_error_where_all_are() -> None:
 
 
 def test_a_preview_moves_nothing_and_names_failing_nodes() -> None:
-    upstream = nodes(
-        a={"offset": 5, "messages_again": 2, "messages_skipped": 0, "messages_given_up": 3}, b=GONE
-    )
-    moves, errors = asyncio.run(inside(upstream).preview(["a", "b"], "back:2"))
-    assert moves == [Move("a", 5, 2, 0, 3)]
-    assert errors == [f"b: {WORDS}"]
+    a = {"offset": 5, "messages_again": 2, "messages_skipped": 0, "messages_given_up": 3}
+    leads_none = a | {"offset": None, "partitions": []}
+    upstream = nodes(a=a, b=GONE, c=FetchFailed("c", "timed out"), d=leads_none)
+    moves, errors = asyncio.run(inside(upstream).preview("abcd", "back:2"))
+    assert (moves, errors) == ([Move("a", 5, 2, 0, 3)], ["c: timed out"])
     assert {query["dry_run"] for _, _, query in upstream.posted} == {"true"}

@@ -101,9 +101,9 @@ def joined(*documents: object) -> object:
 
 def test_numbers_are_added_and_tables_by_partition_joined() -> None:
     assert joined(
-        {"count": 2, "partitions": {"0": {"offset": 5}}, "dry": False},
-        {"count": 3, "partitions": {"1": {"offset": 7}}, "dry": False},
-    ) == {"count": 5, "partitions": {"0": {"offset": 5}, "1": {"offset": 7}}, "dry": False}
+        {"count": 2, "partitions": [{"offset": 5}], "dry": False, "offset": 5},
+        {"count": 3, "partitions": [{"offset": 7}], "dry": False, "offset": 7},
+    ) == {"count": 5, "partitions": [{"offset": 5}, {"offset": 7}], "dry": False, "offset": None}
 
 
 def test_empty_answers_stay_empty() -> None:

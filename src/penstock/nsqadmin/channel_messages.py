@@ -27,6 +27,7 @@ POSITIONS = {
     "earliest": ("All that is stored", ""),
     "latest": ("The end", ""),
 }
+_ELSEWHERE = ("PARTITION_NOT_FOUND", "MESSAGE_NOT_FOUND")
 
 
 class SeekInvalid(PenstockError):
@@ -171,14 +172,14 @@ class ChannelMessages:
         """The effect of such a move on each node, and the errors of nodes that cannot tell. Without
         a partition, in all of them."""
         asked = {node: self._seek(node, position, partition, dry_run=True) for node in nodes}
-        moves, failed = await gathered(asked)
-        return list(moves.values()), [f"{at}: {reason(one)}" for at, one in failed.items()]
+        found, failed = await gathered(asked)  # of a cluster, also of nodes that lead none of it
+        moves = [one for one in found.values() if one.offset is not None or one.offsets]
+        return moves, [f"{at}: {reason(one)}" for at, one in failed.items()
+                       if not (moves and getattr(one, "code", "") in _ELSEWHERE)]  # fmt: skip
 
     async def seek(self, move: Move) -> None:
         """Seek to the very offsets of the preview."""
-        if not move.offsets:
-            await self._seek(move.node, f"offset:{move.offset}", None, dry_run=False)
-        for partition, offset in move.offsets:
+        for partition, offset in move.offsets or ((None, move.offset),):
             await self._seek(move.node, f"offset:{offset}", partition, dry_run=False)
 
     async def _seek(self, node: str, position: str, partition: int | None, dry_run: bool) -> Move:

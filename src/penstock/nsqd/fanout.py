@@ -180,10 +180,8 @@ class FanOut:
         responses = [*([await local] if local is not None else []), *asked]
         done = [one for one in responses if one.status == 200]
         failed = [one for one in responses if one.status != 200]
-        if failed and not (path in ABOUT_ONE and done):
-            answer(failed[0])
-        else:
-            answer(join_answers(done))
+        is_elsewhere = path in ABOUT_ONE or all(b"MESSAGE_NOT_FOUND" in one.body for one in failed)
+        answer(join_answers(done) if done and (not failed or is_elsewhere) else failed[0])
 
     async def _pass_on(
         self,
@@ -211,6 +209,7 @@ def _added(one: Any, other: Any) -> Any:
     match one, other:
         case dict(), dict():
             both = {key: _added(one[key], other[key]) for key in one if key in other}
+            both |= {"offset": None} if "offset" in both else {}  # of different logs
             return {**one, **other, **both}
         case list(), list():
             return [*one, *other]

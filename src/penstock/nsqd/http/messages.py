@@ -164,7 +164,7 @@ def _partitions(topic: Topic, position: Position, parameters: Parameters) -> lis
         if number not in numbers:
             raise HttpError(404, "PARTITION_NOT_FOUND")
         return [number]
-    if position.kind in OF_ONE and len(numbers) > 1:
+    if position.kind in OF_ONE and topic.partition_count > 1:  # others may be led elsewhere
         rule = f"{position.kind} is a position in one partition's log"
         raise HttpError(400, f"MISSING_ARG_PARTITION {rule}")
     return numbers
@@ -178,7 +178,7 @@ def _document(channel: Channel, moves: dict[int, CursorMove], dry_run: bool) -> 
         **_counts(list(moves.values())),
         "dry_run": dry_run,
     }
-    if len(channel.windows) > 1:
+    if channel.topic.partition_count > 1:
         document["partitions"] = [
             {"partition": number, "offset": move.offset, **_counts([move])}
             for number, move in moves.items()
