@@ -73,7 +73,7 @@ def test_where_a_message_stands_in_each_channel(page: Page, installation: Instal
 
 def test_publishing_a_message(page: Page, installation: Installation) -> None:
     page.goto(url(installation))
-    page.get_by_role("button", name="Publish one").click()
+    page.get_by_role("button", name="Publish one").dblclick()
     page.get_by_label("Body").fill("by hand")
     page.get_by_label("Deferred by, ms").fill("99999999")
     page.get_by_role("button", name="Publish", exact=True).click()

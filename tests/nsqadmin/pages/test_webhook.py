@@ -12,10 +12,10 @@ from ..running import Admin
 
 
 def press(page: Page, name: str, typed: str = "") -> None:
-    page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_role("button", name=name, exact=True).dblclick()
     if typed:
         page.get_by_label(f"Type {typed} to confirm").fill(typed)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Go on").dblclick()
 
 
 def is_told(hook: Elsewhere, **expected: str) -> None:

@@ -53,7 +53,8 @@ for (const kind of ['click', 'keydown'])
   addEventListener(kind, (event) => {
     const one = event.target.closest?.(PRESSED);
     if (!one || kind === 'keydown' && event.key !== 'Enter' && event.key !== ' ') return;
-    if (away()) { event.preventDefault(); event.stopImmediatePropagation(); look(); return; }
+    // A double click is one: the second would take the first back, or do it once more.
+    if (away() || event.detail > 1) { event.preventDefault(); event.stopImmediatePropagation(); look(); return; }
     open.forEach((old) => { if (old.lost || Date.now() - old.at > ANSWER_MS) open.delete(old); });
     pressed = Date.now();
   }, true);
