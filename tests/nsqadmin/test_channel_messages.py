@@ -22,13 +22,10 @@ from .saying import Saying, nodes
     ("kind", "text", "position"),
     [
         ("earliest", "", "earliest"),
-        ("latest", "whatever", "latest"),
-        ("time", "2026-11-21T06:00:00Z", "timestamp:1795240800.000000000"),
         ("time", " 2026-11-21 06:00 ", "timestamp:1795240800.000000000"),
         ("time", "2026-11-21T07:00:00.5+01:00", "timestamp:1795240800.500000000"),
         ("time", "1960-01-01", "timestamp:0.000000000"),
         ("back", "1,000", "back:1000"),
-        ("offset", "12", "offset:12"),
         ("id", "18A2F17404269000", "id:18a2f17404269000"),
     ],
 )
@@ -39,10 +36,8 @@ def test_positions(kind: str, text: str, position: str) -> None:
 @each(
     ("kind", "text"),
     [
-        ("time", ""),
         ("time", "yesterday"),
         ("back", ""),
-        ("back", "-1"),
         ("back", "٣"),
         ("offset", "1" * 19),
         ("offset", "1&dry_run=false"),

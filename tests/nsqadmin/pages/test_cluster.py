@@ -108,3 +108,16 @@ def test_a_node_that_crashed_is_remembered_until_it_is_forgotten(
     assert cluster.admin.request("GET", f"{BASE}/nodes/{address}")[0] == 404
     last.start()
     cluster.wait_for_nodes("only_there", 1)
+
+
+def test_an_open_page_finds_messages_of_another_node(page: Page, cluster: Cluster) -> None:
+    cluster.nsqds[0].post("/pub?topic=moving", b"first")
+    cluster.wait_for_nodes("moving", 1)
+    page.goto(cluster.url("/messages/moving"))
+    page.get_by_role("button", name="Follow").click()
+
+    def is_seen() -> bool:
+        cluster.nsqds[1].post("/pub?topic=moving", b"elsewhere")
+        return page.get_by_role("gridcell", name="elsewhere").count() > 0
+
+    eventually(is_seen)

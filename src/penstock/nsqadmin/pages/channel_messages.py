@@ -140,24 +140,25 @@ class _Messages(_OfChannel):
         bodies = await self._channel.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
-            self._row(node, state, message)
-            | (
-                {"about": _why(message, bodies[dead_letter(node, message)])}
+            self._row(
+                node,
+                message,
+                _why(message, bodies[dead_letter(node, message)])
                 if state == DEAD
-                else {}
+                else _about(state, message),
             )
             for node, messages in listed.answers.items()
             for message in messages
         ]
 
-    def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
+    def _row(self, node: str, message: Mapping[str, Any], about: str) -> Row:
         topic = message.get("dead_letter_topic", self._about["topic"])
         id_, offset = message["id"], message["offset"]
         way = self._view.link("messages", topic, node=node, at=offset, open=offset,
                               partition=message.get("partition") or "")  # fmt: skip
         return row_of(
             self._view.link, _COLUMNS, message, key=f"{node} {id_}", id=id_, id_link=way,
-            node=node, about=_about(state, message),
+            node=node, about=about,
         )  # fmt: skip
 
     # --- effects ---

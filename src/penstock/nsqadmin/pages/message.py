@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
+from itertools import islice
 from typing import Any
 
 from nicegui import ui
@@ -141,18 +142,16 @@ def _standing(view: PageView, topic: str, address: LogAddress, message: Message)
     area = ui.element("div").props('role="status"')
 
     async def show() -> None:
+        found, text = list[channel_messages.Standing](), "The topic has no channel."
         try:
             found = await channel_messages.of_message(
                 view.deps.upstream, address, topic, message.offset, message.id
             )
         except PenstockError as error:
-            found = []
             text = f"The node can't tell: {error}"
-        else:
-            text = "" if found else "The topic has no channel."
         area.clear()
         with area:
-            if text:
+            if not found:
                 parts.soft(text)
             for one in found:
                 _channel(view, topic, one)
@@ -248,19 +247,12 @@ _INDENT = "  "
 
 def as_html(body: bytes) -> str | None:
     """None: it is no JSON, or too much of it to fold."""
+    most = limits.ADMIN_JSON_LINES
     try:
-        document = json.loads(body)
+        parts = list(islice(_lines(json.loads(body), "", "", ""), most + 1))
     except (ValueError, RecursionError):
         return None
-    parts: list[str] = []
-    try:
-        for part in _lines(document, "", "", ""):
-            parts.append(part)
-            if len(parts) > limits.ADMIN_JSON_LINES:
-                return None
-    except RecursionError:
-        return None
-    return "".join(parts)
+    return "".join(parts) if len(parts) <= most else None
 
 
 def _lines(value: Any, before: str, indent: str, after: str) -> Iterator[str]:

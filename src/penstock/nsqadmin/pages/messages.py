@@ -60,13 +60,12 @@ class _Browser:
     def __init__(self, view: PageView, topic: str) -> None:
         self._view = view
         self._topic = topic
-        state = view.deps.watch.latest.topics.get(topic)
-        self._nodes = list(state.nodes) if state else []
-        parts = state.partitions if state else []
-        self._partitions = sorted({one.partition for one in parts})  # none: there is one
-        self._there = [LogAddress(one.node, one.partition) for one in parts]
-        self._asked = view.asked("node", "partition", "at", "contains", "where")
+        self._nodes: list[str] = []
+        self._there: list[LogAddress] = []  # of a topic with several partitions
         self._page = Page()
+        self._find_logs()
+        self._partitions = sorted({one.partition for one in self._there})  # none: there is one
+        self._asked = view.asked("node", "partition", "at", "contains", "where")
         self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
         self._is_back = True  # the direction of the last look
@@ -76,6 +75,23 @@ class _Browser:
         self._followed_until_s = 0.0  # of the monotonic clock; 0: nothing is followed
         self._skipped = 0
         self._is_hidden = False
+
+    def _find_logs(self) -> None:
+        """The topic may come to other nodes while the page is open, and in a cluster leaders
+        move."""
+        state = self._view.deps.watch.latest.topics.get(self._topic)
+        if state is not None:
+            self._nodes = list(state.nodes) or self._nodes
+            parts = [LogAddress(one.node, one.partition) for one in state.partitions]
+            self._there = parts or self._there
+        spans = {self._now_at(at): span for at, span in self._page.spans.items()}
+        self._page = replace(self._page, spans=spans)
+
+    def _now_at(self, address: str) -> str:
+        """A cluster's log goes on under the next leader of its partition."""
+        old, in_cluster = LogAddress.read(address), self._view.deps.watch.latest.cluster.name
+        at = [one for one in self._there if one.partition == old.partition]
+        return str(at[0]) if in_cluster and at and old not in at else address
 
     async def draw(self) -> None:
         view, topic = self._view, self._topic
@@ -202,6 +218,7 @@ class _Browser:
 
     def _addresses(self) -> list[LogAddress]:
         """The addresses of the chosen logs."""
+        self._find_logs()
         nodes = [str(self._node.value)] if self._node.value else self._nodes
         partition = str(self._partition.value or "")
         split = {one.node for one in self._there}
@@ -223,7 +240,6 @@ class _Browser:
         """From a position on, or back from the end."""
         self._end_follow()
         self._is_newest_first = self._is_back = position.strip() in NEWEST
-        self._open = ("", -1)
         self._close()
         logs = self._logs()
         if await self._look(partial(logs.page, position)):
@@ -257,15 +273,17 @@ class _Browser:
 
     def _further(self, is_back: bool) -> Callable[[Search], Awaitable[Page]]:
         """Back from where the page begins, or on from where it ends."""
-        logs, spans = self._logs(), self._page.spans
+        logs = self._logs()
         ask = logs.back if is_back else logs.onward
         return partial(ask, {at: span.first if is_back else span.following
-                             for at, span in spans.items()})  # fmt: skip
+                             for at, span in self._page.spans.items()
+                             if at in logs.by_address})  # fmt: skip
 
     async def _go_on(self) -> None:
         """Continue the search from its end; the results stay."""
+        further = self._further(self._is_back)
         before, spans = self._lines, self._page.spans
-        if await self._look(self._further(self._is_back), self._search.searched):
+        if await self._look(further, self._search.searched):
             found = self._page.spans
             joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
             self._page = replace(self._page, spans=joined)
@@ -402,17 +420,14 @@ class _Browser:
 
     async def _open_key(self, key: object) -> None:
         address, _, offset = str(key).rpartition(" ")
-        if not any(
-            (one.address, str(one.message.offset)) == (address, offset) for one in self._lines
-        ):
-            return
-        if (address, int(offset)) != self._open:
+        shown = {(one.address, str(one.message.offset)) for one in self._lines}
+        if (address, offset) in shown and (address, int(offset)) != self._open:
             await self._show_message(address, int(offset))
 
     async def _show_message(self, address: str, offset: int) -> None:
         self._open = (address, offset)
         try:
-            found = await self._logs().by_address[address].message(offset)
+            found = await self._logs().by_address[self._now_at(address)].message(offset)
         except (KeyError, PenstockError) as error:
             ui.notify(str(error), type="negative")
             return
@@ -424,16 +439,16 @@ class _Browser:
         self._panes.classes(add="open")
         self._detail.clear()
         with self._detail:
-            at = LogAddress.read(address)
+            at = LogAddress.read(self._now_at(address))
             message.panel(self._view, self._topic, at, found, self._form, self._shut)
         self._remember()
 
     def _shut(self) -> None:
-        self._open = ("", -1)
         self._close()
         self._remember()
 
     def _close(self) -> None:
+        self._open = ("", -1)
         self._panes.classes(remove="open")
         self._detail.clear()
 
