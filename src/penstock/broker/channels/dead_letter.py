@@ -2,7 +2,7 @@
 
 | where | what |
 |---|---|
-| trailer | the id and the timestamp of the message that a channel has given up |
+| trailer | id, timestamp and key of the message that a channel has given up |
 | headers, under `dead_letter` | topic, channel, attempts, and how the last one ended |
 """
 
@@ -58,14 +58,7 @@ def dead_letter(stored: Message, record: StrayRecord, channel: Channel) -> DeadL
     headers = _headers(stored.headers)
     cause = CAUSES.get(Cause(record.cause), "")
     headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts, cause)
-    return DeadLetterContent(
-        stored.body,
-        {
-            Section.TIMESTAMP: stored.timestamp_ns,
-            Section.ID: record.id,
-            Section.HEADERS: msgspec.json.encode(headers),
-        },
-    )
+    return _moved(stored, record.id, headers)
 
 
 def origin(stored: Message) -> Origin | None:
@@ -79,10 +72,12 @@ def redriven_content(stored: Message) -> DeadLetterContent:
     """A dead letter on its way back: the message, with attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)
-    sections: dict[int, int | bytes] = {
-        Section.TIMESTAMP: stored.timestamp_ns,
-        Section.ID: stored.id,
-    }
+    return _moved(stored, stored.id, headers)
+
+
+def _moved(stored: Message, id: int, headers: dict[str, Any]) -> DeadLetterContent:
+    sections = {kind: value for kind, value in stored.sections.items() if kind == Section.KEY}
+    sections |= {Section.TIMESTAMP: stored.timestamp_ns, Section.ID: id}
     if headers:
         sections[Section.HEADERS] = msgspec.json.encode(headers)
     return DeadLetterContent(stored.body, sections)
