@@ -260,20 +260,16 @@ def _lines(value: Any, before: str, indent: str, after: str) -> Iterator[str]:
     if not (isinstance(value, dict | list) and value):
         yield f"{indent}{before}{_leaf(value)}{after}\n"
         return
-    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
-    count = len(value)
-    text = f"{count} {'field' if isinstance(value, dict) else 'item'}{'' if count == 1 else 's'}"
+    is_object, count = isinstance(value, dict), len(value)
+    opening, closing = ("{", "}") if is_object else ("[", "]")
+    text = f"{count} {'field' if is_object else 'item'}{'' if count == 1 else 's'}"
     yield (
         f'<details open><summary data-count="{text}">{indent}{before}{opening}'
         '<span class="line-end">\n</span></summary>'
     )
-    names = (
-        [f"{_coloured('name', _json_text(name))}: " for name in value]
-        if isinstance(value, dict)
-        else [""] * count
-    )
-    members = value.values() if isinstance(value, dict) else value
-    for number, (name, member) in enumerate(zip(names, members, strict=True), 1):
+    for number, one in enumerate(value, 1):  # the names of an object, else the items
+        name = f"{_coloured('name', _json_text(one))}: " if is_object else ""
+        member = value[one] if is_object else one
         yield from _lines(member, name, indent + _INDENT, "," if number < count else "")
     yield f"{indent}{closing}{after}\n</details>"
 
