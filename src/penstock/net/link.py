@@ -150,15 +150,15 @@ class ServerLink:
         tls = self.tls
         if tls is None:
             raise RuntimeError("a handshake without TLS")
+        finished, failure = False, ""
         try:
             finished = tls.shake()
         except (ssl.SSLError, ValueError) as error:
-            self._send(tls.output())  # the alert
-            self._shaken(getattr(error, "reason", None) or str(error))
-            return
-        self._send(tls.output())
-        if finished:
-            self._shaken("")
+            words = (getattr(error, name, None) for name in ("reason", "verify_message"))
+            failure = ": ".join(filter(None, words)) or str(error)
+        self._send(tls.output())  # in a failure the alert
+        if finished or failure:
+            self._shaken(failure)
 
     def _on_handshake_late(self) -> None:
         self._timer = None

@@ -142,7 +142,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
         apart = [row["node"] for row in answer["nodes"]
                  if row["alive"] and not row["linked"] and row["node"] != number]  # fmt: skip
         if apart:
-            do = "Look at their --replication-address, their secrets and the network between them"
+            do = "Look at their --replication-address, secrets or certificates, and the network"
             yield Finding(WARNING, f"node {number} has no link to {_nodes(apart)}", 0, do)
 
 
