@@ -5,9 +5,11 @@ while ids rise along the log.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -27,9 +29,8 @@ from penstock.pipelines.audit.report import (
     Report,
     Waits,
     in_order,
-    percentile,
 )
-from penstock.pipelines.audit.rules import FINE, Rules, bar_us
+from penstock.pipelines.audit.rules import Rules, bar_us
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
 from penstock.pipelines.times import at, duration, micros, moment
@@ -118,7 +119,7 @@ class Audit:
         self._check_log(TRACE, query, "repeated_offset", "id_falls", "time_falls")
         say("judging")
         sql.judge(engine, self._rules, sorted({*self._rules.tracing.starts, *holes}))
-        channels = _channels(engine, self._rules)
+        channels = _channels(engine)
         self._check_cases(engine, channels)
         for one in channels.values():
             left = one.messages - one.judged
@@ -271,21 +272,24 @@ def _by_spark(rows: DataFrame) -> Query:
     return query
 
 
-def _channels(engine: Engine, rules: Rules) -> dict[str, ChannelReport]:
+def _channels(engine: Engine) -> dict[str, ChannelReport]:
     found = {}
     for row in engine.rows(sql.SUMS):
         waits = {name: percentiles(bars) for name in WAITS if (bars := row.pop(name))}
         fates = dict.fromkeys(FATES, 0) | row.pop("fates")
         found[row["name"]] = ChannelReport(**row, fates=fates, waits=waits)
-    for row in engine.rows(sql.slots(rules)):
-        found[row.pop("channel")].slots[row.pop("slot")] = row
     return found
 
 
 def percentiles(counts: Mapping[int, int]) -> Waits:
-    """Of a histogram with fine bars."""
-    found = {name: bar_us(percentile(counts, share), FINE) for name, share in PERCENTS.items()}
-    return Waits(found, bar_us(max(counts), FINE))
+    """Of a histogram: the first bar that so much of it is below or in."""
+    bars = sorted(counts)
+    passed = list(accumulate(counts[bar] for bar in bars))
+    found = {
+        name: bar_us(bars[bisect_left(passed, share * passed[-1])])
+        for name, share in PERCENTS.items()
+    }
+    return Waits(found, bar_us(bars[-1]))
 
 
 # --- whether the rows of a log are in order: offsets, ids, times beside those of the row before ---

@@ -5,23 +5,20 @@ from data (topic, channel and client names are up to their users) is escaped.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
-from penstock.pipelines.audit import charts
 from penstock.pipelines.audit.report import KINDS, ChannelReport, Coverage, Example, Finding, Report
-from penstock.pipelines.audit.rules import SLOTS
 from penstock.pipelines.lifecycles.lives import WAITS
 from penstock.pipelines.times import duration, moment
 
 
 class Part(NamedTuple):
-    """`kind` is the form. Charts, which are HTML already, and chapters are for the page."""
+    """`kind` is the form. Chapters are for the page."""
 
-    kind: str  # title, verdict, fact, note, table, finding, chapter, chart, end
+    kind: str  # title, verdict, fact, note, table, finding, chapter, end
     text: str
     label: str = ""
     lines: Sequence[str] = ()
@@ -54,11 +51,8 @@ def outline(report: Report) -> Iterator[Part]:
     if report.channels:
         rows = [_channel_row(channel) for channel in report.channels]
         yield Part("table", "Channels", heads=_CHANNEL_HEADS, rows=rows)
-        yield Part("chart", charts.fates(report.channels))
     yield from (_finding(finding, report.several) for finding in report.findings)
-    names = _slot_names(report)
-    for channel in report.channels:
-        yield from _chapter(channel, names)
+    yield from map(_chapter, report.channels)
     rate = short(report.events / report.took_s) if report.took_s else "-"
     took = f"({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
     yield Part("end", took, verdict(report))
@@ -128,30 +122,14 @@ def _example(example: Example, several: bool) -> str:
 # --- a channel, on the page ---
 
 
-def _chapter(channel: ChannelReport, slot_names: Sequence[str]) -> Iterator[Part]:
+def _chapter(channel: ChannelReport) -> Part:
     known = zip(_WAIT_NAMES, (channel.waits.get(name) for name in WAITS), strict=True)
     rows = [
         [words, *map(duration, waits.percentiles.values()), duration(waits.most)]
         for words, waits in known
         if waits is not None
     ]
-    yield Part("chapter", f"Channel {channel.name}", heads=_WAIT_HEADS, rows=rows)
-    about = "Published over time; lost (red) and stuck (yellow) above"
-    yield Part("chart", charts.over_time(channel, slot_names), about)
-    if channel.waits.get("total"):
-        yield Part("chart", charts.histogram(channel), "From publish to finish")
-        about = "The same over time: half of the messages (blue), 99 of 100 (yellow)"
-        yield Part("chart", charts.latency_over_time(channel, slot_names), about)
-
-
-def _slot_names(report: Report) -> list[str]:
-    step = (report.until - report.since) / SLOTS
-    fine = step < timedelta(minutes=1)
-    pattern = "%H:%M:%S.%f" if fine else "%m-%d %H:%M"
-    return [
-        (report.since + index * step).strftime(pattern)[: -4 if fine else None]
-        for index in range(SLOTS)
-    ]
+    return Part("chapter", f"Channel {channel.name}", heads=_WAIT_HEADS, rows=rows)
 
 
 # --- for a terminal ---
@@ -208,8 +186,6 @@ def _shown(part: Part, clean: bool) -> Iterator[str]:
     elif part.kind == "finding":
         shown = "".join(f"<p>{escape(line)}</p>" for line in part.lines)
         yield f'<div class="finding"><h3>{text}</h3><p>{label}.</p>{shown}</div>'
-    elif part.kind == "chart":
-        yield f"<h3>{label}</h3>{part.text}" if label else part.text
     else:
         yield f'<p class="faint">{label} {text}</p>'
 

@@ -5,7 +5,7 @@ somebody who has never seen one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -151,7 +151,6 @@ class ChannelReport:
     stuck: int = 0
     repeated: int = 0
     waits: dict[str, Waits] = field(default_factory=dict)
-    slots: dict[int, dict[str, Any]] = field(default_factory=dict)  # over time; `bars` of latencies
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,6 @@ class Report:
         shown: dict[str, Any] = asdict(self)
         shown["clean"] = self.clean
         shown["coverage"]["share"] = self.coverage.share
-        for channel in shown["channels"]:
-            del channel["slots"]
         return json.dumps(shown, ensure_ascii=False, default=moment)
 
 
@@ -215,13 +212,3 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The gravest first."""
     ranks = {kind: rank for rank, kind in enumerate(KINDS)}
     return tuple(sorted(findings, key=lambda one: (ranks[one.kind], one.channel or "", one.source)))
-
-
-def percentile(bars: Mapping[int, int], share: float) -> int:
-    """The bar of a histogram that so much of it is below or in."""
-    wanted, passed = share * sum(bars.values()), 0
-    for bar in sorted(bars):
-        passed += bars[bar]
-        if passed >= wanted:
-            return bar
-    return max(bars)

@@ -146,9 +146,6 @@ def known(us: str, rate: str) -> str:
     return f"CASE WHEN steps IS NULL THEN true ELSE known({step}, {step}.{rate}, message_id) END"
 
 
-SLOTS = 60  # of the span, for what is shown over time
-
-
 class Rules(NamedTuple):
     """The rules, and their times."""
 
@@ -328,36 +325,23 @@ def _cases(starts: str) -> str:
 
 # --- sums ---
 
-_COARSE = 1.2  # one bar of the histogram is so much slower than the one before
-FINE = 1.01  # percentiles of the waits are off by half a percent at most
+_FINE = 1.01  # percentiles of the waits are off by half a percent at most
 
 
-def bar_us(bar: int, base: float = _COARSE) -> float:
-    """The lower end of a bar in the histogram of latencies; for waits, its value."""
-    return base**bar - 1
-
-
-def _bar(us: str, base: float, more: float = 0) -> str:
-    return f"floor(ln(greatest({us}, 0) + 1) / ln({base}) + {more})::INTEGER"
+def bar_us(bar: int) -> float:
+    """The value of a bar in the histogram of waits."""
+    return _FINE**bar - 1
 
 
 # Of each channel; times are counted in bars, so that memory is bounded.
-_WAITS = (f"histogram({_bar(f'{u} - {s}', FINE, 0.5)}) AS {n}" for n, (s, u) in WAITS.items())
+_WAITS = (
+    f"histogram(floor(ln(greatest({u} - {s}, 0) + 1) / ln({_FINE}) + 0.5)::INTEGER) AS {n}"
+    for n, (s, u) in WAITS.items()
+)
 SUMS = f"""SELECT channel AS name, count(*) AS messages, count(*) FILTER (judged) AS judged,
     sum(sends)::BIGINT AS sends, count(*) FILTER (lost) AS lost, count(*) FILTER (stuck) AS stuck,
     count(*) FILTER (repeated) AS repeated, histogram(fate) AS fates, {", ".join(_WAITS)}
     FROM judged GROUP BY channel ORDER BY channel"""
-
-
-def slots(rules: Rules) -> str:
-    """The same over time; `bars` are of the time from publish to finish."""
-    since_us = micros(rules.since)
-    slot_us = max(1, -(-(micros(rules.until) - since_us) // SLOTS))
-    slot = f"least((published - {since_us}) // {slot_us}, {SLOTS - 1})"
-    return f"""SELECT channel, {slot} AS slot, count(*) AS messages,
-        count(*) FILTER (fate = 'finished') AS finished, count(*) FILTER (lost) AS lost,
-        count(*) FILTER (stuck) AS stuck, histogram({_bar("finished - published", _COARSE)}) AS bars
-        FROM judged GROUP BY ALL"""
 
 
 def first_cases(shown: int) -> str:
