@@ -317,7 +317,6 @@ SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a read
 SPARK_BATCH_ROWS = 65_536  # of small messages
 SPARK_REJECTED_ROWS_MAX = 10_000  # rejectedRowsMax, of a batch: more have one cause to be found
 SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
-SPARK_TRIGGER_DELAY_MS = 15 * 60 * 1000  # maxTriggerDelay: Kafka's own
 PIPELINE_BATCH_BYTES = 1024 * MIB  # of log in a batch: large bodies make no batch that takes hours
 PIPELINE_RETRIES = 8  # of a request: together some 20 s, which a restart of nsqd does not take
 PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; more are no accident

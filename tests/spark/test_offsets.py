@@ -63,25 +63,22 @@ def test_bounds_are_resolved() -> None:
 
     assert resolve(Bound(word="earliest")) == [5, 0]
     assert resolve(Bound(word="latest")) == [20, 3]
-    assert resolve(Bound(offsets={"a": {0: 7}, "b": {0: -1}})) == [7, 3]
-    assert resolve(Bound(offsets={"a": {0: -2}})) == [5, 0]
-    assert resolve(Bound(timestamps_ms=2)) == [5, 2]
-    assert resolve(Bound(timestamps_ms={"a": {0: 9}, "b": {0: 1}})) == [9, 1]
-    assert resolve(Bound(timestamps_ms=90), latest=True) == [20, 3]
+    assert resolve(Bound(offsets={"": {"a": {0: 7}, "b": {0: -1}}})) == [7, 3]
+    assert resolve(Bound(offsets={"": {"a": {0: -2}}})) == [5, 0]
+    assert resolve(Bound(time_ms=2)) == [5, 2]
+    assert resolve(Bound(time_ms=90), latest=True) == [20, 3]
     with pytest.raises(ConfigError, match="no message at or after"):
-        resolve(Bound(timestamps_ms=90))
-    assert resolve(Bound(offsets={"a": {0: 9}}), unnamed="latest") == [9, 3]
-    assert resolve(Bound(timestamps_ms={"a": {0: 9}}), unnamed="latest") == [9, 3]
-    assert resolve(Bound(timestamps_ms={"a": {0: 9}})) == [9, 0]
+        resolve(Bound(time_ms=90))
+    assert resolve(Bound(offsets={"": {"a": {0: 9}}}), unnamed="latest") == [9, 3]
 
 
 def test_a_stream_can_begin_in_a_topic_that_is_there() -> None:
     topics = {"a"}
     for place in (0, -1, -2):
-        offsets.check_begin(Bound(offsets={"a": {0: 7}, "b": {0: place}}), topics)
+        offsets.check_begin(Bound(offsets={"": {"a": {0: 7}, "b": {0: place}}}), topics)
     offsets.check_begin(Bound(word="latest"), topics)
     with pytest.raises(ConfigError, match=r"b: \{0: 3\}.*there is no such topic"):
-        offsets.check_begin(Bound(offsets={"a": {0: 7}, "b": {0: 3}}), topics)
+        offsets.check_begin(Bound(offsets={"": {"a": {0: 7}, "b": {0: 3}}}), topics)
 
 
 def test_a_rate_limit_is_shared_by_size() -> None:

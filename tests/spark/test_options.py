@@ -34,7 +34,6 @@ def test_defaults_are_kafkas() -> None:
     assert (batch.starting, batch.ending) == (Bound(word="earliest"), Bound(word="latest"))
     assert stream.starting == Bound(word="latest")
     assert stream.fail_on_data_loss
-    assert stream.max_trigger_delay_ms == 15 * 60 * 1000
     assert stream.max_offsets_per_trigger is None
 
 
@@ -63,21 +62,10 @@ def test_topics_are_subscribed_in_three_ways() -> None:
 AT_MS = 1_795_240_800_000  # 2026-11-21T06:00:00Z
 
 
-def test_a_time_goes_before_times_and_those_before_offsets() -> None:
-    given = {
-        "startingOffsets": "earliest",
-        "startingOffsetsByTimestamp": '{"a":{"0":1795240800000},"b":{"0":"2026-11-21"}}',
-    }
-    times = {"a": {0: AT_MS}, "b": {0: AT_MS - 21_600_000}}
-    assert options(**given).starting == Bound(timestamps_ms=times)
-    once = options(**given, startingTimestamp="1795240800")
-    assert once.starting == Bound(timestamps_ms=AT_MS)
-    assert options(endingTimestamp="0").ending == Bound(timestamps_ms=0)
-
-
-def test_durations_have_units() -> None:
-    for text, ms in (("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000)):
-        assert options(True, maxTriggerDelay=text).max_trigger_delay_ms == ms
+def test_a_time_goes_before_offsets() -> None:
+    both = options(startingOffsets="earliest", startingTimestamp="1795240800")
+    assert both.starting == Bound(time_ms=AT_MS)
+    assert options(endingTimestamp="0").ending == Bound(time_ms=0)
 
 
 ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
@@ -113,12 +101,10 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (True, {"endingOffsets": "latest"}, "endingOffsets.*batch queries only"),
         (True, {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger.*at least 1"),
         (True, {"failOnDataLoss": "yes"}, "failOnDataLoss.*one of true, false"),
-        (True, {"maxTriggerDelay": "soon"}, "maxTriggerDelay.*duration"),
         (True, {"startingOffset": "latest"}, "is it startingOffsets[?] the options are subscribe"),
         (True, {"kafka.bootstrap.servers": "h:9092"}, "kafka.bootstrap.servers.*is it url[?]"),
         (True, {"startingTimestamp": "-1"}, "startingTimestamp.*no time, as 2026"),
-        (True, {"startingOffsetsByTimestampStrategy": "x"}, "one of error, latest"),
-        (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "no time, as 2026"),
+        (True, {"onTopicDeleted": "x"}, "onTopicDeleted.*one of fail, ignore"),
     ],
 )
 def test_invalid_options_are_named(streaming: bool, given: dict[str, str], message: str) -> None:

@@ -233,20 +233,6 @@ def test_a_new_topic_begins_at_its_earliest_offset(
     assert read(reader, *reader.partitions(start, end)) == list(range(30))
 
 
-def test_a_small_batch_waits(broker: FakeBroker) -> None:
-    reader = stream_reader(broker, minOffsetsPerTrigger="20")
-    three_batches(broker)
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    assert end_of(end) == {"orders": 30}  # the first comes at once
-    broker.topic("orders").publish([b"x"] * 19)
-    assert reader.latestOffset(end, ReadAllAvailable()) == end
-    broker.topic("orders").publish([b"x"])
-    assert end_of(reader.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
-    hasty = stream_reader(broker, minOffsetsPerTrigger="20", maxTriggerDelay="0s")
-    assert end_of(hasty.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
-
-
 def test_a_batch_is_bounded_by_bytes_too(broker: FakeBroker) -> None:
     for _ in range(10):
         broker.topic("orders").publish([b"x" * 1000])

@@ -34,7 +34,6 @@ def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -
         {"startingOffsets": '{"orders":{"0":4}}', "endingOffsets": '{"orders":{"0":4}}'},
         {"startingOffsets": '{"orders":{"0":4}}', "endingOffsets": '{"orders":{"0":2}}'},
         {"startingTimestamp": "1800000000000"},
-        {"startingOffsetsByTimestamp": '{"orders":{"0":1800000000000}}'},
         {"endingTimestamp": "0"},
     ],
 )

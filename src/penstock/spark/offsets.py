@@ -164,32 +164,25 @@ def resolve(
     found by a pattern that the bound does not name is read whole: `unnamed` is which end this
     is."""
     found: Offsets = {}
-    times: dict[Log, int] = {}
     for log, span in have.items():
         given = (bound.named(log.broker, log.topic) or {}).get(log.partition)
-        time_ms = bound.timestamps_ms if isinstance(bound.timestamps_ms, int) else given
-        if bound.timestamps_ms is not None and time_ms is not None:
-            times[log] = time_ms
-            found[log] = min(max(offset_at(log, time_ms), span.earliest), span.end)
+        if bound.time_ms is not None:
+            found[log] = min(max(offset_at(log, bound.time_ms), span.earliest), span.end)
         elif given is not None:
             found[log] = {-2: span.earliest, -1: span.end}.get(given, given)  # as Kafka has it
         else:
             found[log] = span.earliest if (bound.word or unnamed) == EARLIEST else span.end
-    if not falls_to_latest:
-        _check_times(times, found, have)
+    if bound.time_ms is not None and not falls_to_latest:
+        _check_time(bound.time_ms, found, have)
     return found
 
 
-def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
+def _check_time(time_ms: int, found: Offsets, have: Logs) -> None:
     """A time is valid once one partition of the topic has reached it: another one without a later
     message begins with its next."""
-    reached: dict[tuple[str, str], int] = {}
-    for log, time_ms in times.items():
-        if found[log] < have[log].end:
-            topic = (log.broker, log.topic)
-            reached[topic] = max(time_ms, reached.get(topic, time_ms))
-    for log, time_ms in times.items():
-        if time_ms > reached.get((log.broker, log.topic), -1):
+    reached = {(log.broker, log.topic) for log, offset in found.items() if offset < have[log].end}
+    for log in found:
+        if (log.broker, log.topic) not in reached:
             rule = f"topic {log.topic} has no message at or after that time"
             raise ConfigError("starting timestamp", format_time(time_ms * limits.MS), rule)
 
@@ -216,7 +209,7 @@ def check_named(option: str, bound: Bound, have: Logs, may_be_few: bool) -> None
 def check_begin(bound: Bound, topics: Collection[str]) -> None:
     """ConfigError where a stream should begin at an offset of a missing topic: once created it is
     read from its earliest offset, and the request would be ignored."""
-    for topic, partitions in (bound.offsets or {}).items():
+    for topic, partitions in bound.of_one.items():
         if topic not in topics and any(offset > 0 for offset in partitions.values()):
             rule = "there is no such topic, so it can begin at 0 or at -2, the earliest, only"
             raise ConfigError("option startingOffsets", f"{topic}: {partitions}", rule)

@@ -25,26 +25,20 @@ EARLIEST = "earliest"
 LATEST = "latest"
 FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on to a sink
 
-# An offset or a time for each partition of each topic.
+# An offset for each partition of each topic.
 PerPartition = dict[str, dict[int, int]]
 _Partition = Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)]
 _Offset = Annotated[int, Meta(ge=-2, le=(1 << 63) - 1)]
 _Offsets = dict[str, Annotated[dict[_Partition, _Offset], Meta(min_length=1)]]
-_Times = dict[str, Annotated[dict[_Partition, int | str], Meta(min_length=1)]]
 _Assigned = Annotated[frozenset[_Partition], Meta(min_length=1)]
 Natural = Annotated[int, Meta(ge=0, lt=10**18)]
 Positive = Annotated[int, Meta(ge=1, lt=10**18)]
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_ONLY = (
-    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-)  # fmt: skip
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 
 logger = logging.getLogger(__name__)
-
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def time_ms(name: str, text: str) -> int:
@@ -118,21 +112,16 @@ class Bound:
     """One end of the range. Exactly one of these is set."""
 
     word: str | None = None  # EARLIEST or LATEST
-    offsets: PerPartition | None = None
-    timestamps_ms: PerPartition | int | None = None
-    by_broker: dict[str, PerPartition] | None = None  # offsets, of several nsqds
+    time_ms: int | None = None
+    offsets: Mapping[str, PerPartition] | None = None  # by nsqd; "" where it is the only one
 
     @property
-    def by_partition(self) -> PerPartition:
-        """The bound of each partition, where it is the same for all nsqds."""
-        given = self.offsets if self.offsets is not None else self.timestamps_ms
-        return given if isinstance(given, dict) else {}
+    def of_one(self) -> PerPartition:
+        return (self.offsets or {}).get("", {})
 
     def named(self, broker: str, topic: str) -> Mapping[int, int] | None:
-        """The bounds of this topic's partitions; None where it is not named."""
-        if self.by_broker is not None:
-            return self.by_broker.get(broker, {}).get(topic)
-        return self.by_partition.get(topic)
+        """The offsets of this topic's partitions; None where it is not named."""
+        return (self.offsets or {}).get(broker, {}).get(topic)
 
 
 class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
@@ -144,8 +133,6 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
     gone_brokers: str = ""  # names of nsqds (host:port) that are given up
     starting_offsets: str | None = None
     starting_timestamp: str | None = None
-    starting_offsets_by_timestamp: str | None = None
-    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] | None = None
     fail_on_data_loss: bool = True
     on_topic_deleted: Literal["fail", "ignore"] = "fail"
     min_partitions: Positive | None = None
@@ -163,11 +150,8 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
     ca_file: str | None = None
     ending_offsets: str | None = None
     ending_timestamp: str | None = None
-    ending_offsets_by_timestamp: str | None = None
     max_offsets_per_trigger: Positive | None = None
     max_bytes_per_trigger: Positive | None = None
-    min_offsets_per_trigger: Positive | None = None
-    max_trigger_delay: str | None = None
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -203,8 +187,6 @@ class Options(SourceOptions, frozen=True, kw_only=True):
     assigned: dict[str, frozenset[int]]  # the partitions that are read, by topic; empty: all
     starting: Bound
     ending: Bound
-    starting_falls_to_latest: bool
-    max_trigger_delay_ms: int
 
     def reads(self, topic: str, partition: int) -> bool:
         return not self.assigned or partition in self.assigned.get(topic, ())
@@ -226,15 +208,6 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _check_topics(name, bound, topics, pattern)
         _check_assigned(name, bound, assigned)
-    # A batch that begins where nothing is yet is an empty one; a stream would begin too early.
-    strategy = found.starting_offsets_by_timestamp_strategy or ("error" if streaming else "latest")
-    delay_ms, delay = limits.SPARK_TRIGGER_DELAY_MS, found.max_trigger_delay
-    if delay is not None:
-        match = _DURATION.fullmatch(delay.strip().lower())
-        if match is None:
-            rule = 'a duration such as "500ms", "30s", "15m"'
-            raise ConfigError("option maxTriggerDelay", delay, rule)
-        delay_ms = int(match[1]) * _DURATION_MS[match[2] or "ms"]
     return Options(
         **msgspec.structs.asdict(found),
         gone=tuple(map(name_of, comma_separated(found.gone_brokers))),
@@ -243,8 +216,6 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         assigned=assigned,
         starting=starting,
         ending=ending,
-        starting_falls_to_latest=strategy == "latest",
-        max_trigger_delay_ms=delay_ms,
     )
 
 
@@ -291,30 +262,21 @@ def _subscription(
 
 
 def _bound(given: SourceOptions, which: str, default: str) -> Bound:
-    """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
-    names = [f"{which}{kind}" for kind in ("Timestamp", "OffsetsByTimestamp", "Offsets")]
-    at, times, text = map(given.get, names)
+    """Of both, Kafka's order counts: a time, offsets."""
+    name = f"{which}Offsets"
+    at, text = given.get(f"{which}Timestamp"), given.get(name)
     if at is not None:
-        return Bound(timestamps_ms=time_ms(f"option {names[0]}", at))
-    if times is not None:
-        rule = 'JSON such as {"orders": {"0": 1795240800000, "1": "2026-11-21T06:00:00Z"}}'
-        by_topic: dict[str, dict[int, int | str]] = _decoded(names[1], times, rule, _Times)
-        return Bound(
-            timestamps_ms={
-                topic: {n: time_ms(f"option {names[1]}", str(time)) for n, time in at.items()}
-                for topic, at in by_topic.items()
-            }
-        )
+        return Bound(time_ms=time_ms(f"option {which}Timestamp", at))
     word = default if text is None else text.strip().lower()
     if word in (EARLIEST, LATEST):
         return Bound(word=word)
     if given.several:
-        return Bound(by_broker=_by_broker(names[2], text))
+        return Bound(offsets=_by_broker(name, text))
     rule = (
         '"earliest", "latest" or JSON such as {"orders": {"0": 1234, "1": 567}}, where -2 is the '
         "earliest and -1 the latest"
     )
-    return Bound(offsets=_decoded(names[2], text, rule, _Offsets))
+    return Bound(offsets={"": _decoded(name, text, rule, _Offsets)})
 
 
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
@@ -334,16 +296,16 @@ def _decoded(name: str, text: str, rule: str, kind: Any) -> Any:
 
 
 def _check_reads(name: str, bound: Bound, word: str, number: int) -> None:
-    documents = [bound.offsets or {}, *(bound.by_broker or {}).values()]
+    documents = (bound.offsets or {}).values()
     numbers = [n for each in documents for part in each.values() for n in part.values()]
     if bound.word == word or number in numbers:
         raise ConfigError(f"option {name}", word, "a batch query would read nothing")
 
 
 def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str | None) -> None:
-    """Offsets and times by partition are given for all named topics, and no other; or for some of
-    those that the pattern finds."""
-    named = bound.by_partition
+    """Offsets are given for all named topics, and no other; or for some of those that the pattern
+    finds."""
+    named = bound.of_one
     if topics and named and set(named) != set(topics):
         rule = f"it has to name exactly the topics {', '.join(topics)}"
         raise ConfigError(f"option {name}", ", ".join(named), rule)
@@ -353,7 +315,7 @@ def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str
 
 
 def _check_assigned(name: str, bound: Bound, assigned: Mapping[str, frozenset[int]]) -> None:
-    for topic, partitions in (bound.by_partition if assigned else {}).items():
+    for topic, partitions in (bound.of_one if assigned else {}).items():
         if set(partitions) != set(assigned.get(topic, ())):
             rule = f"it has to name exactly the partitions that are assigned of {topic}"
             raise ConfigError(f"option {name}", f"{topic}: {listed(partitions)}", rule)

@@ -99,10 +99,12 @@ class _Log:
         self._schema = schema
         self._ended: Ends = {}  # deleted logs, as last heard
 
-    def _begins(self, brokers: Brokers, have: Logs, may_be_few: bool = False) -> Offsets:
-        bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
-        offsets.check_named("startingOffsets", bound, have, may_be_few)
-        return offsets.resolve(bound, have, brokers.offset_at, falls_to_latest)
+    def _begins(self, brokers: Brokers, have: Logs, streaming: bool) -> Offsets:
+        """A batch that begins where nothing is yet is an empty one; a stream would begin too
+        early."""
+        bound = self._options.starting
+        offsets.check_named("startingOffsets", bound, have, streaming)
+        return offsets.resolve(bound, have, brokers.offset_at, falls_to_latest=not streaming)
 
     def _on_loss(self, lost: DataLost) -> None:
         if self._options.fail_on_data_loss:
@@ -202,14 +204,14 @@ class BatchReader(_Log, DataSourceReader):
         options = self._options
         with Brokers(self._options) as brokers:
             found = brokers.found()
-            named = {*options.starting.by_partition, *options.ending.by_partition} - found.topics
+            named = {*options.starting.of_one, *options.ending.of_one} - found.topics
             for name in sorted({*found.missing, *named}):
                 self._on_loss(DataLost(name, 0, "there is no such topic"))
             there = options.assigned.keys() - found.missing
             wanted = {(name, n) for name in there for n in options.assigned[name]}
             for topic, number in sorted(wanted - found.partitions):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
-            start = self._begins(brokers, found.have)
+            start = self._begins(brokers, found.have, streaming=False)
             offsets.check_named("endingOffsets", options.ending, found.have, False)
             end = offsets.resolve(options.ending, found.have, brokers.offset_at, True, LATEST)
         have = found.have
@@ -221,7 +223,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         super().__init__(options, schema)
         self._final: Offsets | None = None  # Trigger.AvailableNow goes no further
         self._ends: Offsets = {}  # as last seen
-        self._triggered_ms = 0
 
     def prepareForTriggerAvailableNow(self) -> None:
         with Brokers(self._options) as brokers:
@@ -236,7 +237,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         with Brokers(self._options) as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
-            start = self._begins(brokers, found.have, may_be_few=True)
+            start = self._begins(brokers, found.have, streaming=True)
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -257,8 +258,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begun, reachable, *loss, left_out, gone, found.brokers, found.offline
             )
             ranges = offsets.available(begun, end, found.have)
-            if self._holds_back(sum(range_.size for range_ in ranges)):
-                return dict(start)
             if isinstance(limit, ReadMaxRows):
                 end = offsets.rate_limited(ranges, limit.max_rows)
                 ranges = offsets.available(begun, end, found.have)
@@ -304,17 +303,6 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             rule = f"this query reads {now}, so it needs a checkpoint of its own"
             raise ConfigError("checkpointLocation", f"of a query that reads {before}", rule)
         return left_out
-
-    def _holds_back(self, count: int) -> bool:
-        """Too little to start a batch, and not for long."""
-        now_ms = time.monotonic_ns() // 1_000_000
-        waits = now_ms - self._triggered_ms < self._options.max_trigger_delay_ms
-        least = 0 if self._final is not None else self._options.min_offsets_per_trigger or 0
-        if count < least and waits:
-            return True
-        if count:
-            self._triggered_ms = now_ms
-        return False
 
 
 def _byte_limited(brokers: Brokers, ranges: list[Range], bytes_max: int) -> Offsets:

@@ -206,7 +206,6 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
         "subscribe": topic,
         "startingTimestamp": str(since_ms),
         "endingTimestamp": str(until_ms),
-        "startingOffsetsByTimestampStrategy": "latest",
         "failOnDataLoss": "false",
         "minPartitions": "4",
         **({"caFile": ca_file} if ca_file else {}),
