@@ -4,8 +4,8 @@ The events come as the archive's messages do: Spark reads ranges of the log, dec
 its workers, and commits each batch in one transaction of the table. A body that cannot be read
 stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
-With `--lifecycles` a second table is kept level with it, a row for each message and channel: also
-each event once (`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
+With `--lifecycles` a second table is kept level with it, a row for each message and channel
+(`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
 a list of the slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow,
 made anew each time.
 """
@@ -54,7 +54,8 @@ SETTINGS = (
          bounds=(1, None)),
     Setting("lifecycles", Kind.STRING, "", "keep a table there, a row for each message and channel"
          " (with report: TABLE_lives)"),
-    Setting("lifecycles-every", Kind.DURATION, 60 * limits.SECOND, "time between updates of it",
+    Setting("lifecycles-every", Kind.DURATION, 60 * limits.SECOND, "time between updates of it at"
+         " least",
          bounds=(limits.SECOND, None)),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
     Setting("from", Kind.STRING, "", "report on what was published since: a time, or this long ago"

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from penstock.errors import LakeFailed, SchemaMismatch
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is a legal topic name
 _STATISTICS = "delta.dataSkippingStatsColumns"
 
+T = TypeVar("T")
 Properties = Mapping[str, str]
 Needs = Callable[[Properties], Properties]  # what to set, given what there is; it may refuse
 
@@ -202,7 +203,7 @@ class TableLocation:
 
         self.change(put, "its properties can't be set")
 
-    def change(self, write: Callable[[DeltaTable], bool | None], failed: str) -> bool:
+    def change(self, write: Callable[[DeltaTable], T | None], failed: str) -> T:
         """One transaction, and its result. When another was faster, or the result is None, repeat
         with the table as it is then."""
         for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
@@ -297,19 +298,16 @@ def commit(
     application: str,
     version: int,
     staged: Sequence[Staged],
-    removed: Sequence[RemoveAction] = (),
-    follows: int | None = None,
     prepared: Callable[[Properties], bool] | None = None,
 ) -> bool:
-    """One transaction. False when this version, or a later one, is committed already; or when the
-    last one is not the one that this one `follows`. `prepared` sees the properties, and returns
-    whether it has changed them; the last ones that it saw hold when the commit is done, as a change
-    in between makes it fail and begin again.
+    """One transaction. False when this version, or a later one, is committed already. `prepared`
+    sees the properties, and returns whether it has changed them; the last ones that it saw hold
+    when the commit is done, as a change in between makes it fail and begin again.
 
     The files are left where they are, whatever happens: after an error nobody can be sure that the
     transaction is not in the table.
     """
-    added = [
+    added: list[AddAction | RemoveAction] = [
         AddAction(each.path, each.size, each.partition, each.modified_ms, True, each.statistics)
         for each in staged
     ]
@@ -317,8 +315,6 @@ def commit(
     def write(table: DeltaTable) -> bool | None:
         last = table.transaction_version(application)
         if last is not None and last >= version:
-            return False
-        if follows is not None and (last or 0) != follows:
             return False
         check_fits(location, table, shape)
         known = table.metadata().configuration
@@ -330,7 +326,7 @@ def commit(
         named = CommitProperties(app_transactions=[Transaction(application, version)])
         by = list(shape.partition_by)
         table.create_write_transaction(
-            [*added, *removed], "append", table.schema(), partition_by=by, commit_properties=named
+            added, "append", table.schema(), partition_by=by, commit_properties=named
         )
         return True
 

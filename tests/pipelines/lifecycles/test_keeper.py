@@ -1,21 +1,20 @@
-"""The table of lifecycles, brought up step by step, is what all events at once would make of it."""
+"""The table of lifecycles says what the events say one by one."""
 
 import io
-import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from penstock import limits
-from penstock.errors import ConfigError, LakeFailed
+from penstock.errors import ConfigError, SchemaMismatch
 from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import store, write
+from penstock.spark.delta_files import write
 from penstock.spark.delta_table import TableLocation, commit
 from penstock.trace.events import Event, Kind, encode
 
@@ -59,28 +58,15 @@ def event(kind: Kind, at_s: float, offset: int, channel: str | None = None) -> E
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_steps_of_any_size_make_the_same_table(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files of few rows, so that there are many to be replaced."""
-    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 8)
-    history, dice = History(seed), random.Random(seed)
+def test_every_event_is_in_the_lifecycles(seed: int, tmp_path: Path) -> None:
+    history = History(seed)
     traced = Traced(tmp_path / "trace")
-    bodies = max(history.table["trace_offset"].to_pylist()) + 1
+    half = max(history.table["trace_offset"].to_pylist()) // 2
     lives = LifeTable(str(traced.path), str(tmp_path / "lives"))
-    at = 0
-    while at < bodies:
-        end = min(bodies, at + dice.randrange(1, 6))
-        traced.add(history.table.filter((pa.compute.field("trace_offset") >= at)
-                                        & (pa.compute.field("trace_offset") < end)))  # fmt: skip
-        at = end
-        if dice.random() < 0.7:
-            lives.update(events_max=dice.choice([1, 20, 1000]))
-    lives.update()
+    for part in (pc.field("trace_offset") <= half, pc.field("trace_offset") > half):
+        traced.add(history.table.filter(part))
+        lives.update()
     assert lives.update() == 0
-    at_once = LifeTable(str(traced.path), str(tmp_path / "once"))
-    assert at_once.update() > 0
-    assert rows(tmp_path / "lives") == rows(tmp_path / "once")
     expected(history, rows(tmp_path / "lives"))
 
 
@@ -101,23 +87,16 @@ def expected(history: History, found: list[Row]) -> None:
                 assert (row["published"] is None) == (life.published is None)
 
 
-def test_late_events_find_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an old message in a file that is full long since; the others stay as they are."""
-    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 10)
+def test_late_events_find_their_rows(tmp_path: Path) -> None:
     traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
     lives = LifeTable(str(traced.path), str(path))
-    traced.events(event(Kind.SENT, 0, 0, "mail"))
-    for offset in range(1, 41):
+    for offset in range(1, 5):
         traced.events(event(Kind.PUBLISHED, offset, offset))
         traced.events(event(Kind.SENT, offset + 0.5, offset, "mail"))
-    lives.update()
-    before = set(DeltaTable(path).file_uris())
-    assert len(before) >= 4
-    traced.events(event(Kind.REQUEUED, 50, 3, "mail"))
-    lives.update()
-    assert len(before - set(DeltaTable(path).file_uris())) == 1
-    traced.events(event(Kind.SENT, 60, 3, "mail"), event(Kind.FINISHED, 90_000, 3, "mail"))
-    lives.update()
+    assert lives.update() == 8
+    traced.events(event(Kind.REQUEUED, 50, 3, "mail"), event(Kind.SENT, 60, 3, "mail"))
+    traced.events(event(Kind.FINISHED, 90_000, 3, "mail"))
+    assert lives.update() == 3
     (row,) = [row for row in rows(path) if row["offset"] == 3]
     assert (row["fate"], row["sends"], row["given_back"]) == ("finished", 2, 1)
     assert (row["finished"] - row["published"]).total_seconds() == 89_997
@@ -139,66 +118,47 @@ def test_messages_without_a_channel_and_late_channels(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_emptied_channel_ends_in_all_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LIVES_FILE_ROWS", 10)
+def test_what_was_emptied_has_ended(tmp_path: Path) -> None:
+    """Ranges that overlap, in any order, and one of another channel."""
     traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
-    lives = LifeTable(str(traced.path), str(path))
     traced.events(*(event(Kind.SENT, n, n, "mail") for n in range(40)))
-    lives.update()
-    emptied = event(Kind.EMPTIED, 50, 5, "mail")._replace(message_id=0, count=30)
-    traced.events(emptied)
-    lives.update()
+    for channel, first, count in (("mail", 20, 15), ("mail", 5, 15), ("mail", 6, 2), ("b", 0, 40)):
+        emptied = event(Kind.EMPTIED, 50, first, channel)
+        traced.events(emptied._replace(message_id=0, count=count))
     traced.events(event(Kind.FINISHED, 60, 7, "mail"))
-    lives.update()
+    LifeTable(str(traced.path), str(path)).update()
     fates = {row["offset"]: row["fate"] for row in rows(path)}
     ended = [offset for offset, fate in fates.items() if fate == "ended"]
     assert sorted(ended) == [n for n in range(5, 35) if n != 7]
     assert fates[7] == "finished"
 
 
-@pytest.mark.parametrize("where", ["store", "commit", "_forget_all_but"])
-def test_a_crash_at_any_step_counts_nothing_twice(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
-    lives = LifeTable(str(traced.path), str(path))
-    traced.events(event(Kind.PUBLISHED, 0, 0), event(Kind.SENT, 1, 0, "mail"))
-    lives.update()
-    traced.events(event(Kind.SENT, 2, 0, "mail"))
-
-    def die(*_: object, **__: object) -> None:
-        raise LakeFailed("here", "killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LifeTable if where.startswith("_") else keeper, where, die)
-        with pytest.raises(LakeFailed):
-            lives.update()
-    traced.events(event(Kind.SENT, 3, 0, "mail"))
-    lives.update()
-    (row,) = rows(path)
-    assert row["sends"] == 3
-
-
 def test_only_one_of_two_brings_the_same_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another update, with other bounds, commits while this one is about to."""
+    """Another update commits while this one is about to."""
     traced, path = Traced(tmp_path / "trace"), tmp_path / "lives"
-    traced.events(event(Kind.SENT, 1, 0, "mail"))
-    traced.events(event(Kind.SENT, 2, 0, "mail"))
+    traced.events(event(Kind.SENT, 1, 0, "mail"), event(Kind.SENT, 2, 0, "mail"))
     slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
 
-    def overtaken(*given: Any) -> None:
-        store(*given)
-        monkeypatch.setattr(keeper, "store", store)
-        quick.update(events_max=1)
+    def overtaken(*given: Any, **named: Any) -> None:
+        monkeypatch.setattr(keeper, "write_deltalake", write_deltalake)
+        assert quick.update() == 2
+        write_deltalake(*given, **named)
 
-    monkeypatch.setattr(keeper, "store", overtaken)
-    slow.update()
+    monkeypatch.setattr(keeper, "write_deltalake", overtaken)
+    assert slow.update() == 0
     (row,) = rows(path)
     assert row["sends"] == 2
+
+
+def test_another_table_is_refused_as_it_is(tmp_path: Path) -> None:
+    Traced(tmp_path / "one").events(event(Kind.SENT, 1, 0, "mail"))
+    other = Traced(tmp_path / "two")
+    other.events(event(Kind.SENT, 1, 0, "mail"))
+    with pytest.raises(SchemaMismatch):
+        LifeTable(str(tmp_path / "one"), str(other.path)).update()
+    assert DeltaTable(other.path).version() == 1
 
 
 def test_the_table_of_another_trace_is_refused(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ from penstock.pipelines.lifecycles.lives import (
     STEPS,
     WAITS,
     fate_of,
+    islands,
     lives_of,
-    view_islands,
     within,
 )
 from penstock.pipelines.times import micros
@@ -172,6 +172,7 @@ class Rules(NamedTuple):
 
 
 _MESSAGE = 'partition, "offset", message_id'
+_LOG = "channel, partition"
 _LIFE = f"channel, {_MESSAGE}"
 # What is needed of a life to judge it.
 _SEEN = ("first_sent", "finished", "sent_at", "first_attempt", "last_step", "sends", "finishes",
@@ -209,9 +210,12 @@ def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
         f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
     )
     engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
-    ended, corrupt = (
-        view_islands(engine, name, (tuple(row.values()) for row in engine.rows(query)))
-        for name, query in (("ended", ENDED_RANGES), ("corrupt", f"{RANGES} AND event = 'corrupt'"))
+    ended, corrupt = (  # to look them up for each message is not cheap
+        engine.make(name, islands(ranges, _LOG))
+        for name, ranges in (
+            ("ended", ENDED_RANGES),
+            ("corrupt", f"{RANGES} AND event = 'corrupt'"),
+        )
     )
     listed = f"[{', '.join(map(str, starts))}]::BIGINT[]"
     engine.run(f"CREATE TEMP TABLE marks AS {_marks(listed)}")
@@ -268,7 +272,8 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
         FROM pairs LEFT JOIN lives USING ({_LIFE})),
     fated AS (
         SELECT life.*, {fate_of(in_ended)} AS fate, {in_corrupt} AS in_corrupt
-        FROM life {within("ended") if ended else ""} {within("corrupt") if corrupt else ""}),
+        FROM life {within("ended", _LOG) if ended else ""}
+            {within("corrupt", _LOG) if corrupt else ""}),
     known AS (
         SELECT *, with_id OR {known("published", "of_topic")} AS looked,
             with_id OR {known("coalesce(first_sent, published)", "of_channel")} AS whole,

@@ -50,6 +50,11 @@ class Engine:
     def run(self, sql: str) -> None:
         self._connection.execute(sql)
 
+    def make(self, name: str, sql: str) -> bool:
+        """A table of its rows. Whether there are any."""
+        self.run(f"CREATE TEMP TABLE {name} AS {sql}")
+        return bool(self.rows(f"SELECT 1 FROM {name} LIMIT 1"))
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         found = self._connection.execute(sql)
         names = [column[0] for column in found.description or ()]
@@ -57,6 +62,10 @@ class Engine:
 
     def arrow(self, sql: str) -> pa.Table:
         return self._connection.sql(sql).to_arrow_table()
+
+    def reader(self, sql: str) -> pa.RecordBatchReader:
+        """Its rows a batch at a time; nothing else may be asked meanwhile."""
+        return pa.RecordBatchReader.from_stream(self._connection.sql(sql))
 
     def view(self, name: str, source: ds.Dataset | pa.Table) -> None:
         self._connection.register(name, source)

@@ -1,9 +1,7 @@
-"""Lifecycles in SQL: from events, one row for each message and channel; rows of the same lifecycle
-add up to one.
+"""Lifecycles in SQL: from events, one row for each message and channel.
 
-All that is kept of a life is a least, a greatest or a count, so it does not matter how the events
-were cut into parts, nor in which order the parts come. What happens to the topic itself
-(`published`) is the life whose channel is NULL.
+All that is kept of a life is a least, a greatest or a count, so it does not matter in which order
+the events come. What happens to the topic itself (`published`) is the life whose channel is NULL.
 
 `sent_at` is the position of the first delivery in `_trace` as one number: events of one microsecond
 still have an order there. `last_step` is the position of the last step, and what it left the
@@ -19,12 +17,10 @@ back        it was given back, and waits to be sent again
 unsent      it was not sent yet
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.pipelines.lifecycles.engine import Engine
 from penstock.spark.delta_table import Shape
 from penstock.trace.events import Kind
 
@@ -52,34 +48,34 @@ _LEFT_IN = f"""CASE WHEN {_among(Kind.SENT, Kind.TOUCHED)} THEN 1
     WHEN {_among(Kind.DELAYED)} THEN 2
     WHEN {_among(*_GIVEN_BACK, Kind.RELEASED)} THEN 3 END"""
 _PUBLISHED, _SENT, _FINISHED = map(_among, (Kind.PUBLISHED, Kind.SENT, Kind.FINISHED))
-# Column: what it is of the events, how those of parts add up, and its type in a table.
+# Column: what it is of the events, and its type in a table.
 _COLUMNS = {
-    "published": (f"min(us) FILTER ({_PUBLISHED})", "min", "BIGINT"),
-    "first_sent": (f"min(us) FILTER ({_SENT})", "min", "BIGINT"),
-    "finished": (f"min(us) FILTER ({_FINISHED})", "min", "BIGINT"),
-    "last": ("max(us)", "max", "BIGINT"),
-    "published_at": (f"min(position) FILTER ({_PUBLISHED})", "min", "BIGINT"),
-    "sent_at": (f"min(position) FILTER ({_SENT})", "min", "BIGINT"),
-    "first_attempt": (f"min(attempts) FILTER ({_SENT})", "min", "INTEGER"),
-    "trace_id": ("max(trace_id)", "max", "BIGINT"),
-    "last_step": (f"max((position << 2) | ({_LEFT_IN}))", "max", "BIGINT"),
-    "attempts": ("max(attempts)", "max", "INTEGER"),
-    "sends": (f"count(*) FILTER ({_SENT})", "sum", "INTEGER"),
-    "finishes": (f"count(*) FILTER ({_FINISHED})", "sum", "INTEGER"),
-    "given_back": (f"count(*) FILTER ({_among(*_GIVEN_BACK)})", "sum", "INTEGER"),
-    "endings": (f"count(*) FILTER ({ENDED})", "sum", "INTEGER"),
-    "delays": (f"count(*) FILTER ({_among(Kind.DELAYED)})", "sum", "INTEGER"),
-    "releases": (f"count(*) FILTER ({_among(Kind.RELEASED)})", "sum", "INTEGER"),
+    "published": (f"min(us) FILTER ({_PUBLISHED})", "BIGINT"),
+    "first_sent": (f"min(us) FILTER ({_SENT})", "BIGINT"),
+    "finished": (f"min(us) FILTER ({_FINISHED})", "BIGINT"),
+    "last": ("max(us)", "BIGINT"),
+    "published_at": (f"min(position) FILTER ({_PUBLISHED})", "BIGINT"),
+    "sent_at": (f"min(position) FILTER ({_SENT})", "BIGINT"),
+    "first_attempt": (f"min(attempts) FILTER ({_SENT})", "INTEGER"),
+    "trace_id": ("max(trace_id)", "BIGINT"),
+    "last_step": (f"max((position << 2) | ({_LEFT_IN}))", "BIGINT"),
+    "attempts": ("max(attempts)", "INTEGER"),
+    "sends": (f"count(*) FILTER ({_SENT})", "INTEGER"),
+    "finishes": (f"count(*) FILTER ({_FINISHED})", "INTEGER"),
+    "given_back": (f"count(*) FILTER ({_among(*_GIVEN_BACK)})", "INTEGER"),
+    "endings": (f"count(*) FILTER ({ENDED})", "INTEGER"),
+    "delays": (f"count(*) FILTER ({_among(Kind.DELAYED)})", "INTEGER"),
+    "releases": (f"count(*) FILTER ({_among(Kind.RELEASED)})", "INTEGER"),
 }
 NAMES = tuple(_COLUMNS)
 TIMES = ("published", "first_sent", "finished", "last")
-NUMBERS = {name: kind for name, (_, _, kind) in _COLUMNS.items() if name not in TIMES}
+NUMBERS = {name: kind for name, (_, kind) in _COLUMNS.items() if name not in TIMES}
 
 
-def lives_of(events: str, names: Iterable[str] = NAMES) -> str:
+def lives_of(events: str, names: Iterable[str] = NAMES, key: str = KEY) -> str:
     """A query for the lifecycles in a table of events, with these columns of the events."""
     columns = ", ".join(f"{_COLUMNS[name][0]} AS {name}" for name in names)
-    return f"SELECT {KEY}, {columns} FROM {events} WHERE {OF_MESSAGES} GROUP BY {KEY}"
+    return f"SELECT {key}, {columns} FROM {events} WHERE {OF_MESSAGES} GROUP BY {key}"
 
 
 def fate_of(in_range: str) -> str:
@@ -90,45 +86,31 @@ def fate_of(in_range: str) -> str:
 
 # --- ranges of offsets that met one fate at once: a channel that was emptied, or set further on ---
 
-Range = tuple[str, int, int, int]  # channel, partition, offsets [first, end)
 # An event about a range has no message id, so it is in nobody's life.
-RANGES = """SELECT channel, partition, "offset" AS first, "offset" + messages AS "end"
+RANGES = """SELECT topic, channel, partition, "offset" AS first, "offset" + messages AS "end"
     FROM events WHERE channel IS NOT NULL"""
 ENDED_RANGES = f"{RANGES} AND message_id IS NULL AND {ENDED}"
 
 
-def islands(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges that touch or overlap as one; sorted by channel, partition and offset."""
-    found: list[Range] = []
-    for channel, partition, first, end in sorted(ranges):
-        if found and found[-1][:2] == (channel, partition) and first <= found[-1][3]:
-            found[-1] = (channel, partition, found[-1][2], max(end, found[-1][3]))
-        else:
-            found.append((channel, partition, first, end))
-    return found
+def islands(ranges: str, key: str) -> str:
+    """A query for these ranges, with those that touch or overlap as one. `key` says of what."""
+    return f"""
+    SELECT {key}, min(first) AS first, max("end") AS "end" FROM (
+        SELECT *, count(*) FILTER (first > reached) OVER log AS number FROM (
+            SELECT *, max("end") OVER (log ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                AS reached
+            FROM ({ranges}) WINDOW log AS (PARTITION BY {key} ORDER BY first, "end"))
+        WINDOW log AS (PARTITION BY {key} ORDER BY first, "end"))
+    GROUP BY {key}, number"""
 
 
-def view_islands(engine: Engine, name: str, ranges: Iterable[Range]) -> bool:
-    """Whether there are any: to look them up for each message is not cheap."""
-    rows = islands(ranges)
-    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
-    kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64())
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    engine.view(name, pa.table(arrays, names=["channel", "partition", "first", "end"]))
-    return bool(rows)
-
-
-def within(name: str) -> str:
+def within(name: str, key: str) -> str:
     """Joins a `life` to the last island that begins before it."""
-    return f"""ASOF LEFT JOIN {name} ON {name}.channel = life.channel
-        AND {name}.partition = life.partition AND {name}.first <= life."offset" """
+    same = " AND ".join(f"{name}.{one} = life.{one}" for one in key.split(", "))
+    return f'ASOF LEFT JOIN {name} ON {same} AND {name}.first <= life."offset"'
 
 
-# --- the table: one row for each message and channel, and more events put into it ---
-#
-# A row holds all that is known of a life, so it can be read, more events added, and written again
-# (`brought_up`): whatever comes late finds its row. Nothing in it depends on how the events were
-# cut into batches.
+# --- the table: one row for each message and channel ---
 #
 # A row begins with the first event of the message in the channel; or, unsent, with the publish,
 # when the trace had an event of the channel before. A message that was published before anything is
@@ -149,71 +131,49 @@ COLUMNS = pa.schema(
 )
 SHAPE = Shape(COLUMNS, ("topic",), ("offset", "published"))
 
-_MESSAGE = 'partition, "offset", message_id'
-_AS_MICROS = ", ".join([*(f"epoch_us({name}) AS {name}" for name in TIMES), *NUMBERS])
+LOG = "topic, channel, partition"
+_LIFE = f"topic, {KEY}"
+_MESSAGE = 'topic, partition, "offset", message_id'
 # What is known of a message stands in each of its rows; of an unsent one in a channel that is all.
 _WHOLE = {
     "published": "message.published",
     "published_at": "message.published_at",
-    "trace_id": "message.trace_id",
-    "last": "greatest(last, message.published)",
+    "trace_id": "coalesce(fated.trace_id, message.trace_id)",
+    "last": "greatest(fated.last, message.published)",
 }
-
-
-_VALUES = {name: _WHOLE.get(name, name) for name in NAMES}
+_VALUES = {name: _WHOLE.get(name, f"fated.{name}") for name in NAMES}
 _ROW = ", ".join(
     f"make_timestamptz({value}) AS {name}" if name in TIMES else f"{value} AS {name}"
     for name, value in _VALUES.items()
 )
 
 
-def brought_up(first: float, end: float) -> str:
-    """A query for all rows of the offsets [first, end), after more events. `fresh` are the
-    lifecycles of these, `old` the existing rows, `firsts` has the position in `_trace` of each
-    channel's first event, `ended` the offsets that ended together."""
-    sums = ", ".join(f"{how}({n})::{kind} AS {n}" for n, (_, how, kind) in _COLUMNS.items())
+def rows_of(has_ended: bool) -> str:
+    """A query for all rows, out of the view `events` of a whole trace table, and of its `ended`
+    ranges where it has any. What happened to the topic is the life without a channel."""
+    in_range = 'coalesce(life."offset" < ended."end", false)' if has_ended else "false"
     return f"""
-    WITH parts AS (
-        SELECT {KEY}, {", ".join(NAMES)} FROM fresh
-        WHERE "offset" >= {first}::DOUBLE AND "offset" < {end}::DOUBLE
-        UNION ALL BY NAME SELECT {KEY}, {_AS_MICROS} FROM old),
-    message AS (
-        SELECT {_MESSAGE}, min(published) AS published, min(published_at) AS published_at,
-            max(trace_id) AS trace_id
-        FROM parts GROUP BY ALL),
-    begun AS (
+    WITH parts AS MATERIALIZED ({lives_of("events", key=_LIFE)}),
+    message AS (SELECT * FROM parts WHERE channel IS NULL),
+    firsts AS (
+        SELECT topic, channel, min(position) AS position FROM events
+        WHERE channel IS NOT NULL AND {OF_MESSAGES} GROUP BY ALL),
+    life AS (
         SELECT * FROM parts
         UNION ALL BY NAME
-        SELECT channel, {_MESSAGE}, 0 AS attempts, 0 AS sends, 0 AS finishes, 0 AS given_back,
-            0 AS endings, 0 AS delays, 0 AS releases
-        FROM message JOIN firsts ON published_at >= position),
-    life AS (SELECT {KEY}, {sums} FROM begun GROUP BY {KEY}),
+        SELECT {_MESSAGE}, firsts.channel, 0 AS attempts, 0 AS sends, 0 AS finishes,
+            0 AS given_back, 0 AS endings, 0 AS delays, 0 AS releases
+        FROM message JOIN firsts USING (topic) ANTI JOIN parts ON parts.topic = message.topic
+            AND parts.partition = message.partition AND parts."offset" = message."offset"
+            AND parts.message_id = message.message_id AND parts.channel = firsts.channel
+        WHERE published_at >= position),
     fated AS (
-        SELECT life.*, {fate_of('coalesce(life."offset" < ended."end", false)')} AS fate
-        FROM life {within("ended")})
-    SELECT {KEY}, fate, {_ROW}
-    FROM fated JOIN message USING ({_MESSAGE})
-    QUALIFY channel IS NOT NULL OR count(*) OVER (PARTITION BY {_MESSAGE}) = 1
-    ORDER BY "offset", partition, message_id, channel"""
-
-
-def rows_of(topic: str, found: pa.Table) -> pa.Table:
-    """The result of that query, in the form of the table."""
-    found = found.append_column("topic", pa.repeat(pa.scalar(topic), found.num_rows))
-    return found.select(COLUMNS.names).cast(COLUMNS)
-
-
-def cut(rows: pa.Table, rows_max: int) -> Iterator[pa.Table]:
-    """Into files: about so many rows, all of an offset in one."""
-    offset, at = rows.column("offset").to_numpy(), 0
-    while len(offset) - at > rows_max:
-        end = int(np.searchsorted(offset, offset[at + rows_max], "left"))
-        if end <= at:
-            end = int(np.searchsorted(offset, offset[at], "right"))
-        yield rows.slice(at, end - at)
-        at = end
-    if at < len(offset):
-        yield rows.slice(at)
+        SELECT life.*, {fate_of(in_range)} AS fate
+        FROM life {within("ended", LOG) if has_ended else ""})
+    SELECT {_MESSAGE}, fated.channel, fate, {_ROW}
+    FROM fated LEFT JOIN message USING ({_MESSAGE})
+    QUALIFY fated.channel IS NOT NULL OR count(*) OVER (PARTITION BY {_MESSAGE}) = 1
+    ORDER BY topic, "offset", partition, message_id, fated.channel"""
 
 
 # --- latencies and slow messages, out of the table of lifecycles ---
