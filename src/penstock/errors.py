@@ -277,7 +277,7 @@ class RowRefused(PenstockError):
 
 class RowsRefused(PenstockError):
     def __init__(self, count: int, most: int, reason: str) -> None:
-        rule = f"of one batch {most} may be (rejectedRowsMax)"
+        rule = f"of one batch {most} may be (rejectedRowsMax), of 64 MiB in all"
         super().__init__(f"{count} rows or more can't be messages, and {rule}; the first: {reason}")
         self.count = count
         self.most = most

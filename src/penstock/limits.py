@@ -316,6 +316,7 @@ SPARK_STAGE_BYTES = 4 * MIB  # stageBytes: one request, far below STAGE_BYTES_MA
 SPARK_BATCH_BYTES = 1 * MIB  # of one batch in it: a consumer's load, and a reader's, is of batches
 SPARK_BATCH_ROWS = 65_536  # of small messages
 SPARK_REJECTED_ROWS_MAX = 10_000  # rejectedRowsMax, of a batch: more have one cause to be found
+SPARK_REJECTED_BYTES_MAX = 64 * MIB  # the same: the driver holds them until its commit
 SPARK_HELD_BYTES = 64 * MIB  # rows of many topics that a task holds before it stages them all
 PIPELINE_BATCH_BYTES = 1024 * MIB  # of log in a batch: large bodies make no batch that takes hours
 PIPELINE_RETRIES = 8  # of a request: together some 20 s, which a restart of nsqd does not take

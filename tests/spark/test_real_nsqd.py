@@ -103,7 +103,7 @@ def test_rejected_rows_go_into_a_table(api: BrokerApi, tmp_path: Path) -> None:
     staged = stager.finish()
     assert api.commit("app", 0, list(staged.stages)) == Committed(False, 3)
     table.prepare()
-    table.commit("app", 0, [staged.rejected])
+    table.commit("app", 0, staged.rejected)
     made = DeltaTable(tmp_path / "rejected")
     names = ["body", "partition", "reason", "topic", "timestamp"]
     found = pa.table(made.to_pyarrow_table(columns=names)).sort_by("partition").to_pylist()

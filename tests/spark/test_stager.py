@@ -300,11 +300,11 @@ def test_rows_that_cannot_be_messages_go_into_a_table_and_the_others_out(
     one.add(pa.RecordBatch.from_arrays(values, names=list(names)))
     staged = one.finish()
     assert staged_bodies(broker, staged) == {("a", 0): [b"good"], ("b", 0): [b"also good"]}
-    assert staged.rejected.rows == 7
+    assert sum(map(len, staged.rejected)) == 7
     assert in_the_table(tmp_path / "rejected") == []  # until the driver commits it
     table = RejectedTable(str(tmp_path / "rejected"), 100, {})
     for _ in range(2):
-        table.commit("app", 7, [staged.rejected])
+        table.commit("app", 7, staged.rejected)
     found = {row["body"]: row for row in in_the_table(tmp_path / "rejected")}
     assert {body: row["reason"].partition(",")[0] for body, row in found.items()} == {
         None: "the body is null",
@@ -330,8 +330,6 @@ def test_there_is_a_bound(api: BrokerApi, tmp_path: Path) -> None:
     one.add(rows((None, "a"), (b"", "a"), (b"x", "a")))
     with pytest.raises(RowsRefused, match=r"3 rows or more .* 2 may be .* the body is null"):
         one.add(rows((b"", "a")))
-    one.abort()
-    assert list((tmp_path / "rejected").glob("*.parquet")) == []
 
 
 def test_another_table_is_refused(tmp_path: Path) -> None:

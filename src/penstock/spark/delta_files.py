@@ -28,62 +28,40 @@ _IDS = ("id", "message_id")
 _ROW = ""  # beside the partition columns; none of these has no name
 
 
-class Stager:
-    """Writes the rows of one task: a file for each partition value that it meets."""
-
-    def __init__(self, location: TableLocation, shape: Shape) -> None:
-        self._location = location
-        self._shape = shape
-        self._files = location.files()
-        self._open: dict[tuple[str | None, ...], _File] = {}
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        for values, rows in self._split(batch):
-            if values not in self._open:
-                self._open[values] = _File(self._files, self._location, self._shape, values)
-            self._open[values].add(rows)
-
-    def finish(self) -> list[Staged]:
-        return [file.finish() for file in self._open.values()]
-
-    def abandon(self) -> None:
-        """After a failure: the files are useless."""
-        for file in self._open.values():
-            file.abandon()
-
-    def _split(
-        self, batch: pa.RecordBatch
-    ) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-        """Rows by their partition values, in their order; as a rule all have the same."""
-        if batch.num_rows == 0:
-            return
-        names = self._shape.partition_by
-        columns = [batch.column(name) for name in names]
-        kept = pa.RecordBatch.from_arrays(
-            [batch.column(field.name) for field in self._shape.file_schema],
-            schema=self._shape.file_schema,
-        )
-        found = [pc.unique(column).to_pylist() for column in columns]
-        if all(len(values) == 1 for values in found):
-            yield tuple(partition_text(values[0]) for values in found), kept
-            return
-        numbered = pa.table([*columns, np.arange(len(kept))], names=[*names, _ROW])
-        groups = numbered.group_by(list(names), use_threads=False).aggregate([(_ROW, "list")])
-        keys = groups.select(list(names)).to_pylist()
-        for key, rows in zip(keys, groups.column(f"{_ROW}_list"), strict=True):
-            yield tuple(map(partition_text, key.values())), kept.take(rows.values)
-
-
 def write(location: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
     """Write all rows, or after an error no file."""
-    stager = Stager(location, shape)
+    files, opened = location.files(), dict[tuple[str | None, ...], _File]()
     try:
         for batch in batches:
-            stager.add(batch)
-        return stager.finish()
+            for values, rows in _split(batch, shape):
+                if values not in opened:
+                    opened[values] = _File(files, location, shape, values)
+                opened[values].add(rows)
+        return [file.finish() for file in opened.values()]
     except BaseException:
-        stager.abandon()
+        for file in opened.values():
+            file.abandon()
         raise
+
+
+def _split(
+    batch: pa.RecordBatch, shape: Shape
+) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+    """Rows by their partition values, in their order; as a rule all have the same."""
+    if batch.num_rows == 0:
+        return
+    names = shape.partition_by
+    columns = [batch.column(name) for name in names]
+    kept = batch.select(shape.file_schema.names)
+    found = [pc.unique(column).to_pylist() for column in columns]
+    if all(len(values) == 1 for values in found):
+        yield tuple(partition_text(values[0]) for values in found), kept
+        return
+    numbered = pa.table([*columns, np.arange(len(kept))], names=[*names, _ROW])
+    groups = numbered.group_by(list(names), use_threads=False).aggregate([(_ROW, "list")])
+    keys = groups.select(list(names)).to_pylist()
+    for key, rows in zip(keys, groups.column(f"{_ROW}_list"), strict=True):
+        yield tuple(map(partition_text, key.values())), kept.take(rows.values)
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,9 @@
 """Rows that cannot be messages, put into a Delta table instead of failing the whole write.
 
-Tasks write them to files beside the table, with the reason and all that the row had. The driver
-commits these files before it commits the messages, in one transaction that carries the app and the
-version: done again after a crash it changes nothing, and no message is published whose neighbours
-are not accounted for. What a failed attempt wrote is named by no transaction; a vacuum takes it.
+Tasks keep them, with the reason and all that the row had, and the driver gets them with the names
+of the stages. It commits them before it commits the messages, in one transaction that carries the
+app and the version: done again after a crash it changes nothing, and no message is published whose
+neighbours are not accounted for.
 
 The columns of a row keep the names that the sink has for them, so that what was repaired is written
 to a topic from here. Their number is bounded: a batch of which more are refused has a fault that a
@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from penstock import limits
 from penstock.errors import RowsRefused
-from penstock.spark.delta_files import Stager
-from penstock.spark.delta_table import Shape, Staged, TableLocation, check_fits, commit
+from penstock.spark.delta_files import gathered, write
+from penstock.spark.delta_table import Shape, TableLocation, check_fits, commit
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -66,25 +67,17 @@ class RejectedTable:
     def rejects(self, app: str, version: int) -> Rejects:
         return Rejects(self, app, version)
 
-    def check(self, count: int, reason: str) -> None:
-        if count > self.rows_max:
-            raise RowsRefused(count, self.rows_max, reason)
+    def check(self, rows: int, size: int, first: pa.RecordBatch) -> None:
+        if rows > self.rows_max or size > limits.SPARK_REJECTED_BYTES_MAX:
+            raise RowsRefused(rows, self.rows_max, str(first.column("reason")[0]))
 
-    def commit(self, app: str, version: int, rejected: Sequence[Rejected]) -> None:
+    def commit(self, app: str, version: int, batches: Sequence[pa.RecordBatch]) -> None:
         """`app` is counted as the broker counts it: by topic, where all rows have one."""
-        rejected = [each for each in rejected if each.rows]
-        if rejected:
-            self.check(sum(each.rows for each in rejected), rejected[0].reason)
-            staged = [file for each in rejected for file in each.files]
+        if batches:
+            rows, size = sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+            self.check(rows, size, batches[0])
+            staged = write(self.location, _SHAPE, gathered(batches))
             commit(self.location, _SHAPE, f"penstock-rejected/{app}", version, staged)
-
-
-class Rejected(NamedTuple):
-    """Of one task: it is pickled."""
-
-    files: tuple[Staged, ...] = ()
-    rows: int = 0
-    reason: str = ""  # of the first one
 
 
 class Rejects:
@@ -92,30 +85,22 @@ class Rejects:
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
         self._table, self._app, self._version = table, app, version
-        self._files = Stager(table.location, _SHAPE)
-        self._rows = 0
-        self._reason = ""
+        self.batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
 
     def add(self, rows: Mapping[str, pa.Array], reason: str) -> None:
         """`rows` are columns as Spark gave them, by their role in the sink."""
-        count = len(rows["body"])
-        self._reason = self._reason or reason
-        self._rows += count
-        self._table.check(self._rows, self._reason)
         constants = {
             "rejected_at": datetime.now(UTC),
             "app": self._app,
             "version": self._version,
             "reason": reason,
         }
-        made = [_column(field, rows, constants, count) for field in COLUMNS]
-        self._files.add(pa.RecordBatch.from_arrays(made, schema=COLUMNS))
-
-    def finish(self) -> Rejected:
-        return Rejected(tuple(self._files.finish()), self._rows, self._reason)
-
-    def abandon(self) -> None:
-        self._files.abandon()
+        made = [_column(field, rows, constants, len(rows["body"])) for field in COLUMNS]
+        self.batches.append(pa.RecordBatch.from_arrays(made, schema=COLUMNS))
+        self._rows += self.batches[-1].num_rows
+        self._bytes += self.batches[-1].nbytes
+        self._table.check(self._rows, self._bytes, self.batches[0])
 
 
 def _column(

@@ -183,8 +183,8 @@ class _Writer:
     def _commit(self, app: str, version: int, messages: list[Staged]) -> None:
         """Rejected rows first: the published messages are then exactly those missing in their
         table."""
-        rejected = [one.rejected for one in messages if one.rejected]
         if self._rejected is not None:
+            rejected = [batch for one in messages for batch in one.rejected]
             counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
             self._rejected.commit(counted, version, rejected)
         stages = _stages(messages)

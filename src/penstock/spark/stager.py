@@ -29,7 +29,7 @@ from penstock.spark.encode import BadRow, Block, encode, largest, message_column
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
-    from penstock.spark.rejects import Rejected, Rejects
+    from penstock.spark.rejects import Rejects
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Target(NamedTuple):
 @dataclass
 class Staged(WriterCommitMessage):
     stages: list[Stage]
-    rejected: Rejected | None
+    rejected: list[pa.RecordBatch]
     query_id: str | None = None
 
 
@@ -118,14 +118,11 @@ class Stager:
         """Stage the rest, and return all stages of this task, in order."""
         for target in list(self._held):
             self._flush(target)
-        rejected = self._rejects.finish() if self._rejects is not None else None
-        return Staged(self._stages, rejected)
+        return Staged(self._stages, self._rejects.batches if self._rejects is not None else [])
 
     def abort(self) -> None:
         """Drop the stages. They would expire anyway, so a failure is no error."""
         self._held.clear()
-        if self._rejects is not None:
-            self._rejects.abandon()
         abort(self._api, self._stages)
 
     # --- by topic and partition ---
