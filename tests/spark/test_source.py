@@ -12,13 +12,10 @@ from .queries import batch
 def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -> None:
     sections = {Section.KEY: {1: b"k"}, Section.HEADERS: {1: b'{"a":"x","n":2}'}}
     broker.topic("orders").publish([b"a", b"b"], sections=sections)
-    for kind, values in (
-        ("map<string,string>", {"a": "x", "n": "2"}),
-        ("map<string,binary>", {"a": bytearray(b"x"), "n": bytearray(b"2")}),
-    ):
-        frame = batch(spark, broker, f"headers {kind}, offset bigint, key binary")
-        rows = frame.orderBy("offset").collect()
-        assert [tuple(row) for row in rows] == [(None, 0, None), (values, 1, bytearray(b"k"))]
+    values = {"a": "x", "n": "2"}
+    frame = batch(spark, broker, "headers map<string,string>, offset bigint, key binary")
+    rows = frame.orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(None, 0, None), (values, 1, bytearray(b"k"))]
     assert batch(spark, broker).columns[-2:] == ["body", "key"]
     assert batch(spark, broker, includeKey="false").columns[-1] == "body"
     asked = batch(spark, broker, includeHeaders="true")

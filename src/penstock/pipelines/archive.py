@@ -42,7 +42,7 @@ from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
 from penstock.spark.delta_table import Shape, check_fits
 from penstock.spark.options import read_options
-from penstock.spark.schema import COLUMNS, arrow_type, sql_type
+from penstock.spark.schema import COLUMNS
 from penstock.wire.names import is_valid_name
 
 PARTITION_BY = ("topic", "date")
@@ -80,9 +80,7 @@ SETTINGS = (
     Setting("schema", Kind.STRING, "", "decode JSON bodies into the column value: Spark's DDL, or"
          " @FILE that holds it"),
     Setting("rescue", Kind.BOOL, False, "with a schema: keep what it lacks, and what does not fit"
-         " it, as JSON in a column"),
-    Setting("rescue-column", Kind.STRING, json_values.RESCUE_COLUMN, "the name of that column; a"
-         " name that is given asks for it"),
+         f" it, as JSON in the column {json_values.RESCUE_COLUMN}"),
     Setting("share-files", Kind.BOOL, False, "of a new table: topics share files; without a word"
          f" they do when there are {limits.LAKE_TOPICS_APART_MAX} of them at the start"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
@@ -117,7 +115,8 @@ def check(settings: Settings) -> None:
             raise ConfigError("columns", name, f"one of {', '.join(_OPTIONAL)}")
     checkpoint_of(settings)
     json_values.read_schema(settings.text("schema"))
-    _check_rescue(settings)
+    if settings.flag("rescue") and not settings.text("schema"):
+        raise ConfigError("rescue", True, "it is of a schema: name one")
     read_options(subscription(settings), streaming=True)
     location = location_of(settings)
     table = location.open()
@@ -127,20 +126,9 @@ def check(settings: Settings) -> None:
     present_logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
-def _check_rescue(settings: Settings) -> None:
-    name = _rescue_column(settings)
-    if name and not settings.text("schema"):
-        raise ConfigError("rescue-column", name, "it is of a schema: name one")
-    if name and json_values.FORBIDDEN.search(name):
-        raise ConfigError("rescue-column", name, "a name without spaces and , ; { } ( ) = .")
-    if name.lower() in (*COLUMNS, *PARTITION_BY, *DECODED, LOG):
-        raise ConfigError("rescue-column", name, "there is another column of that name")
-
-
 def _rescue_column(settings: Settings) -> str:
     """ "" when it is not wanted."""
-    is_wanted = settings.flag("rescue") or "rescue-column" in settings.explicit
-    return settings.text("rescue-column") if is_wanted else ""
+    return json_values.RESCUE_COLUMN if settings.flag("rescue") else ""
 
 
 def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
@@ -165,12 +153,11 @@ def shape_of(
     value: pa.DataType | None,
     table: DeltaTable | None = None,
 ) -> Shape:
-    """`chosen` are columns beside the permanent ones, `value` is the type of decoded bodies. A
-    column that may have several types keeps that of the existing table."""
+    """`chosen` are columns beside the permanent ones, `value` is the type of decoded bodies."""
     fields: list[tuple[str, pa.DataType]] = []
     for name, column in COLUMNS.items():
         if column.always or name in chosen:
-            fields.append((name, _type_in(table, name) or column.arrow_type))
+            fields.append((name, column.arrow_type))
         if name == "topic":
             fields.append(("date", pa.date32()))
     if value is not None:
@@ -190,15 +177,6 @@ def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
     if "share-files" in settings.explicit:
         return settings.flag("share-files")
     return len({log.topic for log in present_logs(settings)}) >= limits.LAKE_TOPICS_APART_MAX
-
-
-def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
-    """None where the table lacks the column, or has another type than the source's."""
-    if table is None or not COLUMNS[name].also:
-        return None
-    schema = pa.schema(table.schema().to_arrow())
-    there = schema.field(name).type if name in schema.names else None
-    return next((kind for kind in map(arrow_type, COLUMNS[name].also) if kind == there), None)
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
@@ -289,11 +267,10 @@ def _source(
         "onTopicDeleted": settings.text("on-topic-deleted"),
     }
     chosen = [name for name in COLUMNS if name in schema.names]
-    read = {name: sql_type(name, schema.field(name).type) for name in chosen}
-    read |= {"log": COLUMNS["log"].sql_type}
+    read = dict.fromkeys((*chosen, "log"))
     frame = (
         session.readStream.format("penstock")
-        .schema(", ".join(f"{name} {kind}" for name, kind in read.items()))
+        .schema(", ".join(f"{name} {COLUMNS[name].sql_type}" for name in read))
         .options(**options)
         .load()
     )

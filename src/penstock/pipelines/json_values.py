@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 from penstock.errors import ConfigError
 
 RESCUE_COLUMN = "_rescued"
-FORBIDDEN = re.compile(r"[\s,;{}()=.`]|^$")  # in the name of a column
 _CORRUPT = "_penstock_corrupt"
 NOT_TEXT, NOT_JSON = "not UTF-8", "not JSON"
 NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"

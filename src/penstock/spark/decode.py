@@ -49,7 +49,6 @@ def decode(
     rows = _Rows(columns, texts, {"topic": topic, "log": log, "broker": broker}, partition)
     for low, high in _pieces(rows.body_offsets, first, end, rows_max):
         arrays = [rows.column(name, low, high) for name in names]
-        arrays = [array.cast(kind) for array, kind in zip(arrays, schema.types, strict=True)]
         if arrays:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         else:

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 class Column(NamedTuple):
     sql_type: str
     always: bool  # without being asked for; a value is never null
-    also: tuple[str, ...] = ()  # other types of it, for a schema that names one
 
     @property
     def arrow_type(self) -> pa.DataType:
-        return arrow_type(self.sql_type)
+        import pyarrow as pa
+
+        if self.sql_type == "map<string,string>":
+            return pa.map_(pa.string(), pa.string())
+        if self.sql_type == "timestamp":
+            return pa.timestamp("us", tz="UTC")
+        names = {"int": "int32", "bigint": "int64", "smallint": "int16"}
+        return pa.type_for_alias(names.get(self.sql_type, self.sql_type))
 
 
 COLUMNS: dict[str, Column] = {
@@ -36,22 +42,10 @@ COLUMNS: dict[str, Column] = {
     "attempts": Column("smallint", True),
     "body": Column("binary", True),
     "key": Column("binary", False),
-    "headers": Column("map<string,string>", False, ("map<string,binary>",)),  # as Kafka's
+    "headers": Column("map<string,string>", False),
     "broker": Column("string", False),  # host:port of its nsqd
     "log": Column("string", False),  # the identity of the topic's log
 }
-
-
-def arrow_type(sql_type: str) -> pa.DataType:
-    """The type of a column's values, for a type in COLUMNS."""
-    import pyarrow as pa
-
-    if sql_type.startswith("map<"):
-        return pa.map_(*map(arrow_type, sql_type[4:-1].split(",")))
-    if sql_type == "timestamp":
-        return pa.timestamp("us", tz="UTC")
-    names = {"int": "int32", "bigint": "int64", "smallint": "int16"}
-    return pa.type_for_alias(names.get(sql_type, sql_type))
 
 
 BODY_NAMES = ("body", "value")  # as Kafka's
@@ -68,12 +62,6 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied
 # as it was read. Columns of these names and other types mean something else, and are refused.
 _NEWLY_GIVEN = {n: COLUMNS[n].sql_type for n in ("offset", "id", "attempts", "log", "broker")}
-
-
-def sql_type(name: str, kind: pa.DataType) -> str:
-    """The name of a column's type in a schema of the source."""
-    column = COLUMNS[name]
-    return next((sql for sql in column.also if arrow_type(sql) == kind), column.sql_type)
 
 
 def source_schema(included: Collection[str], body: str = "body") -> str:
@@ -98,12 +86,12 @@ def projection(schema: StructType) -> pa.Schema:
             allowed = ", ".join(COLUMNS).replace("body", "body (or value)")
             raise ConfigError("schema", field.name, f"the columns are {allowed}")
         given = field.dataType.simpleString()
-        if given not in (column.sql_type, *column.also):
-            types = " or ".join((column.sql_type, *column.also))
-            raise ConfigError("schema", f"{field.name} {given}", f"its type is {types}")
+        if given != column.sql_type:
+            rule = f"its type is {column.sql_type}"
+            raise ConfigError("schema", f"{field.name} {given}", rule)
         if not field.nullable and not column.always:
             raise ConfigError("schema", field.name, "it can be null, so it must not be NOT NULL")
-        fields.append(pa.field(field.name, arrow_type(given), nullable=field.nullable))
+        fields.append(pa.field(field.name, column.arrow_type, nullable=field.nullable))
     return pa.schema(fields)
 
 
