@@ -180,17 +180,6 @@ def test_a_table_that_is_none(tmp_path: Path) -> None:
         commit(TableLocation(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
 
 
-def test_rows_are_replaced_with_their_columns(tmp_path: Path) -> None:
-    report = TableLocation(str(tmp_path / "report"), {})
-    report.replace(pa.table({"a": [1, 2]}))
-    report.replace(pa.table({"b": ["x"]}))
-    assert read(report, "*") == [("x",)]
-
-    (tmp_path / "file").write_bytes(b"no table")
-    with pytest.raises(LakeFailed, match="file: its rows can't be replaced: "):
-        TableLocation(str(tmp_path / "file"), {}).replace(pa.table({"a": [1]}))
-
-
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     location = TableLocation((tmp_path / "a lake").as_uri(), {})
     assert location.local_path == tmp_path / "a lake"

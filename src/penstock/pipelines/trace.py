@@ -5,9 +5,8 @@ its workers, and commits each batch in one transaction of the table. A body that
 stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
 With `--lifecycles` a second table is kept level with it, a row for each message and channel
-(`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
-a list of the slowest messages: on the terminal, and as the tables TABLE_latency and TABLE_slow,
-made anew each time.
+(`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and a list of the
+slowest messages.
 """
 
 import json
@@ -37,7 +36,7 @@ from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, say_moments
-from penstock.spark.delta_table import Shape, TableLocation, check_fits, local_path
+from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
 SHAPE = Shape(trace_table.SCHEMA, ("date",), ("time", "trace_offset"))
@@ -139,22 +138,18 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
 
 
 def _report(settings: Settings, progress: Progress) -> None:
-    path = local_path(settings.text("table"))
     (since,) = say_moments(progress, settings, datetime.now(UTC), "from")
     span = f"published >= make_timestamptz({micros(since)}::BIGINT)" if since else "true"
     options = storage_options(settings)
     with Engine() as engine:
         engine.view("lives", LakeTable(_lifecycles(settings), options=options).dataset())
-        by_hour = engine.arrow(latencies(span))
-        slow = engine.arrow(slowest(span, settings.number("slowest")))
-    for name, rows in (("latency", by_hour), ("slow", slow)):
-        TableLocation(f"{path}_{name}", options).replace(rows)
-        progress.say(f"{rows.num_rows} rows in {path}_{name}")
+        by_hour = engine.arrow(latencies(span)).to_pylist()
+        slow = engine.arrow(slowest(span, settings.number("slowest"))).to_pylist()
     if settings.flag("json"):
-        found = {"latency": by_hour.to_pylist(), "slow": slow.to_pylist()}
+        found = {"latency": by_hour, "slow": slow}
         sys.stdout.write(json.dumps(found, default=str) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(by_hour.to_pylist(), slow.to_pylist())) + "\n")
+        sys.stdout.write("\n".join(_lines(by_hour, slow)) + "\n")
 
 
 def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
@@ -162,16 +162,6 @@ class TableLocation:
     def properties(self) -> Properties:
         table = self.open()
         return {} if table is None else dict(table.metadata().configuration)
-
-    def replace(self, rows: pa.Table) -> None:
-        """Make the table, or give it other rows and columns than it has."""
-        options = dict(self.options) or None
-        try:
-            write_deltalake(
-                self.root, rows, mode="overwrite", schema_mode="overwrite", storage_options=options
-            )
-        except (DeltaError, OSError, ValueError) as error:
-            raise LakeFailed(self.uri, f"its rows can't be replaced: {error}") from error
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Add missing columns, also within structs; existing rows have null in them. Others may do
