@@ -88,11 +88,6 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (False, {"startingOffsets": "first"}, 'startingOffsets.*"earliest", "latest" or JSON'),
         (False, {"startingOffsets": '{"a":{"0":-3},"b":{"0":1}}'}, "-2 is the earliest"),
         (False, {"startingOffsets": '{"a":{"255":1},"b":{"0":1}}'}, "startingOffsets.*JSON"),
-        (
-            False,
-            {"assign": '{"a":[0,1]}', "startingOffsets": '{"a":{"0":1}}'},
-            "a: 0.*exactly the partitions that are assigned of a",
-        ),
         (False, {"startingOffsets": '{"a":{"0":1}}'}, "exactly the topics a, b"),
         (False, {**ORDERS, "endingOffsets": '{"ordres":{"0":1}}'}, "ordres.* match the pattern"),
         (False, {"startingOffsets": "latest"}, "would read nothing"),

@@ -18,6 +18,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -29,15 +30,13 @@ if TYPE_CHECKING:
 _PAUSE_S_MAX = 30.0
 
 
+@dataclass
 class Outages:
-    """`wait_s_max`: of one outage; None waits as long as it lasts."""
-
-    def __init__(self, progress: Progress, wait_s_max: float | None) -> None:
-        self._progress = progress
-        self._wait_s_max = wait_s_max
-        self._failures = 0  # since something was done
-        self._rows = 0  # that were done then
-        self._began_s = 0.0  # when the first of the failures was
+    _progress: Progress
+    _wait_s_max: float | None  # of one outage; None waits as long as it lasts
+    _failures: int = 0  # since something was done
+    _rows: int = 0  # that were done then
+    _began_s: float = 0.0  # when the first of the failures was
 
     def ride_out(self, attempt: Callable[[], int | None]) -> int | None:
         """The result of the first attempt that no outage ended; None when a stop is requested

@@ -249,8 +249,6 @@ def misfit(
         if _plain(has) != _plain(needed):
             return f"its column {field.name} is {has}, not {needed}"
     for field in there:
-        if field.name not in shape.schema.names and not field.nullable:
-            return f"its column {field.name} must not be null, and is not written"
         if field.name not in shape.schema.names:
             return f"it has a column {field.name}, which would not be written"
     return ""

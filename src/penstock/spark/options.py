@@ -207,7 +207,6 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         _check_reads("endingOffsets", ending, EARLIEST, -2)
     for name, bound in (("startingOffsets", starting), ("endingOffsets", ending)):
         _check_topics(name, bound, topics, pattern)
-        _check_assigned(name, bound, assigned)
     return Options(
         **msgspec.structs.asdict(found),
         gone=tuple(map(name_of, comma_separated(found.gone_brokers))),
@@ -312,13 +311,6 @@ def _check_topics(name: str, bound: Bound, topics: tuple[str, ...], pattern: str
     for topic in named if pattern is not None else ():
         if re.fullmatch(pattern or "", topic) is None:
             raise ConfigError(f"option {name}", topic, f"it does not match the pattern {pattern}")
-
-
-def _check_assigned(name: str, bound: Bound, assigned: Mapping[str, frozenset[int]]) -> None:
-    for topic, partitions in (bound.of_one if assigned else {}).items():
-        if set(partitions) != set(assigned.get(topic, ())):
-            rule = f"it has to name exactly the partitions that are assigned of {topic}"
-            raise ConfigError(f"option {name}", f"{topic}: {listed(partitions)}", rule)
 
 
 def listed(partitions: Iterable[int]) -> str:

@@ -53,30 +53,23 @@ class Staged(WriterCommitMessage):
     query_id: str | None = None
 
 
+@dataclass
 class Stager:
     """`columns` names the columns by their role in the sink; `where` names the task in errors.
     `topic` is that of all rows, unless there is a column for it. Rows that cannot be messages go
     into `rejects`; without it they are errors. `turn` is that of `Routing`."""
 
-    def __init__(
-        self,
-        api: BrokerApi,
-        columns: dict[str, str],
-        topic: str | None,
-        where: str,
-        stage_bytes: int = limits.SPARK_STAGE_BYTES,
-        owner: Owner | None = None,
-        rejects: Rejects | None = None,
-        turn: int = 0,
-    ) -> None:
-        self._api = api
-        self._routing = Routing(api, turn)
-        self._rejects = rejects
-        self._owner = owner
-        self._columns = columns
-        self._topic = topic
-        self._where = where
-        self._stage_bytes = stage_bytes
+    api: BrokerApi
+    columns: dict[str, str]
+    topic: str | None
+    where: str
+    stage_bytes: int = limits.SPARK_STAGE_BYTES
+    owner: Owner | None = None
+    rejects: Rejects | None = None
+    turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._routing = Routing(self.api, self.turn)
         self._attempt = uuid.uuid4().hex
         self._stages: list[Stage] = []
         self._row_count = 0
@@ -89,7 +82,7 @@ class Stager:
         numbers = np.arange(first, first + len(batch))
         parts: list[tuple[Target, pa.RecordBatch]] = []
         while len(batch) and not parts:
-            column = {role: batch.column(name) for role, name in self._columns.items()}
+            column = {role: batch.column(name) for role, name in self.columns.items()}
             try:
                 rows = message_columns({n: column[n] for n in _MESSAGE_COLUMNS if n in column})
                 rows = rows.append_column("row", pa.array(numbers))
@@ -103,27 +96,27 @@ class Stager:
             self._hold(target, part)
 
     def _refuse(self, column: dict[str, pa.Array], numbers: _Numbers, bad: BadRow) -> None:
-        if self._rejects is None:
+        if self.rejects is None:
             first = bad.indexes[0]
             topic, row = "", int(numbers[first])
             if not bad.is_topic:
-                topic = self._topic or str(column["topic"][first].as_py() or "")
-            raise RowRefused(row, self._where, topic, bad.reason) from bad
+                topic = self.topic or str(column["topic"][first].as_py() or "")
+            raise RowRefused(row, self.where, topic, bad.reason) from bad
         rows = {role: values.take(pa.array(bad.indexes)) for role, values in column.items()}
-        if self._topic is not None:
-            rows["topic"] = pa.array([self._topic] * len(bad.indexes))
-        self._rejects.add(rows, bad.reason)
+        if self.topic is not None:
+            rows["topic"] = pa.array([self.topic] * len(bad.indexes))
+        self.rejects.add(rows, bad.reason)
 
     def finish(self) -> Staged:
         """Stage the rest, and return all stages of this task, in order."""
         for target in list(self._held):
             self._flush(target)
-        return Staged(self._stages, self._rejects.batches if self._rejects is not None else [])
+        return Staged(self._stages, self.rejects.batches if self.rejects is not None else [])
 
     def abort(self) -> None:
         """Drop the stages. They would expire anyway, so a failure is no error."""
         self._held.clear()
-        abort(self._api, self._stages)
+        abort(self.api, self._stages)
 
     # --- by topic and partition ---
 
@@ -152,8 +145,8 @@ class Stager:
 
     def _topics(self, column: dict[str, pa.Array], count: int) -> tuple[list[str], _Numbers]:
         """The names, and for each row which of them."""
-        if self._topic is not None:
-            return [self._topic], np.zeros(count, np.int64)
+        if self.topic is not None:
+            return [self.topic], np.zeros(count, np.int64)
         if column["topic"].null_count:
             absent = column["topic"].is_null().to_numpy(zero_copy_only=False)
             raise BadRow(np.flatnonzero(absent), "the topic is null", is_topic=True)
@@ -171,7 +164,7 @@ class Stager:
     def _hold(self, target: Target, rows: pa.RecordBatch) -> None:
         self._held.setdefault(target, []).append(rows)
         self._held_bytes[target] = self._held_bytes.get(target, 0) + rows.get_total_buffer_size()
-        if self._held_bytes[target] >= self._stage_bytes:
+        if self._held_bytes[target] >= self.stage_bytes:
             self._flush(target)
         elif sum(self._held_bytes.values()) >= limits.SPARK_HELD_BYTES:
             for each in list(self._held):
@@ -183,9 +176,9 @@ class Stager:
         rows = held[0] if len(held) == 1 else pa.concat_batches(held)
         first = 0  # row of the batches that are gathered
         gathered: list[Block] = []
-        for block in encode(rows, min(limits.SPARK_BATCH_BYTES, self._stage_bytes)):
+        for block in encode(rows, min(limits.SPARK_BATCH_BYTES, self.stage_bytes)):
             size = sum(len(each.data) for each in gathered) + len(block.data)
-            if gathered and size > self._stage_bytes:
+            if gathered and size > self.stage_bytes:
                 self._stage(target, gathered, rows[first:])
                 first += sum(each.count for each in gathered)
                 gathered = []
@@ -205,7 +198,7 @@ class Stager:
                 self._reject(target, rows, f"there is no partition {target.partition}")
                 return
             rows = self._without_too_big(target, blocks, rows, refusal)
-            blocks = list(encode(rows, min(limits.SPARK_BATCH_BYTES, self._stage_bytes)))
+            blocks = list(encode(rows, min(limits.SPARK_BATCH_BYTES, self.stage_bytes)))
 
     def _refusal(self, target: Target, blocks: list[Block]) -> BrokerRefused | None:
         """None when they are staged."""
@@ -214,9 +207,9 @@ class Stager:
         self._stages.append(stage)  # an answer may be lost, so it is dropped with the others
         data = b"".join(block.data for block in blocks)
         try:
-            self._api.ask(calls.stage(stage, data, self._owner))
+            self.api.ask(calls.stage(stage, data, self.owner))
         except BrokerRefused as refusal:
-            is_of_rows = refusal.code == _NO_PARTITION and self._rejects is not None
+            is_of_rows = refusal.code == _NO_PARTITION and self.rejects is not None
             if not is_of_rows and refusal.code not in _TOO_BIG:
                 raise
             self._stages.pop()  # nothing of it is there
@@ -236,10 +229,10 @@ class Stager:
                 break
             position += len(block.data)
         index, size = largest(rows[low:high])
-        if self._rejects is None or (refusal.code == "STAGE_TOO_BIG" and len(rows) > 1):
+        if self.rejects is None or (refusal.code == "STAGE_TOO_BIG" and len(rows) > 1):
             reason = f"the body has {size} bytes, and nsqd refuses it: {refusal.reason}"
             row = rows.column("row")[low + index].as_py()
-            raise RowRefused(row, self._where, target.topic, reason) from refusal
+            raise RowRefused(row, self.where, target.topic, reason) from refusal
         too_big = pc.greater_equal(pc.binary_length(rows.column("body")), size)
         reason = f"the body has {size} bytes or more, and nsqd refuses it: {refusal.reason}"
         self._reject(target, rows.filter(too_big), reason)
@@ -247,7 +240,7 @@ class Stager:
 
     def _reject(self, target: Target, rows: pa.RecordBatch, reason: str) -> None:
         """Rows in the form for `encode`."""
-        if self._rejects is None:
+        if self.rejects is None:
             raise TypeError("there is no table for rejected rows")
         count = len(rows)
         given = {name: rows.column(name) for name in rows.schema.names if name != "row"}
@@ -255,7 +248,7 @@ class Stager:
             given["timestamp"] = pc.divide(given["timestamp"], 1000)  # microseconds
         given["topic"] = pa.array([target.topic] * count)
         given["partition"] = pa.array([target.partition] * count, pa.int32())
-        self._rejects.add(given, reason)
+        self.rejects.add(given, reason)
 
 
 def abort(api: BrokerApi, stages: list[Stage]) -> None:

@@ -4,11 +4,13 @@ What is rare is asked for only when something points to it: ids that stand twice
 while ids rise along the log.
 """
 
+from __future__ import annotations
+
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -69,40 +71,37 @@ class Tables:
     log_messages: int | None = None
 
 
+@dataclass
 class Audit:
-    def __init__(
-        self, tables: Tables, rules: Rules, topic: str, examples: int, ask: Asker | None = None
-    ) -> None:
-        """`ask`: asks nsqd about messages that look lost or stuck."""
-        self._tables = tables
-        self._rules = rules
-        self._topic = topic
-        self._examples = examples
-        self._ask = ask
-        self._findings: list[Finding] = []
-        self._notes: list[str] = []
-        self._events = 0
-        self._logs: dict[str, Log] = {}
+    tables: Tables
+    rules: Rules
+    topic: str
+    examples: int
+    ask: Asker | None = None  # asks nsqd about messages that look lost or stuck
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    events: int = 0
+    logs: dict[str, Log] = field(default_factory=dict)
 
     def run(self, say: Callable[[str], None] = lambda what: None) -> Report:
         """`say` receives the name of the next step."""
         began_s = time.monotonic()
         channels: list[ChannelReport] = []
-        if self._tables.trace is not None:
-            channels = self._check_trace(self._tables.trace, say)
-        for rows, source in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
+        if self.tables.trace is not None:
+            channels = self._check_trace(self.tables.trace, say)
+        for rows, source in ((self.tables.archive, ARCHIVE), (self.tables.log, LOG)):
             if rows is not None:
                 say(f"offsets of {source}")
                 self._check_log(source, _by_spark(rows), "repeated_offset", "id_falls", "gap")
         return Report(
-            self._topic,
-            *self._rules[:-1],  # the times
+            self.topic,
+            *self.rules[:-1],  # the times
             self._coverage(),
             self._partitions(),
             tuple(channels),
-            in_order(self._findings),
-            tuple(self._notes),
-            self._events,
+            in_order(self.findings),
+            tuple(self.notes),
+            self.events,
             round(time.monotonic() - began_s, 3),
         )
 
@@ -110,7 +109,7 @@ class Audit:
 
     def _check_trace(self, engine: Engine, say: Callable[[str], None]) -> list[ChannelReport]:
         say("grouping by message")
-        sql.gather(engine, self._rules, self._topic, self._tables.channels)
+        sql.gather(engine, self.rules, self.topic, self.tables.channels)
         holes = self._holes(engine) if self._check_bodies(engine) else ()
 
         def query(text: str) -> list[Row]:
@@ -118,13 +117,13 @@ class Audit:
 
         self._check_log(TRACE, query, "repeated_offset", "id_falls", "time_falls")
         say("judging")
-        sql.judge(engine, self._rules, sorted({*self._rules.tracing.starts, *holes}))
+        sql.judge(engine, self.rules, sorted({*self.rules.tracing.starts, *holes}))
         channels = _channels(engine)
         self._check_cases(engine, channels)
         for one in channels.values():
             left = one.messages - one.judged
             if left:
-                self._notes.append(
+                self.notes.append(
                     f"channel {one.name}: {left:,} of {one.messages:,} traced messages are not "
                     "judged: the channel was not traced then, or less than the topic, and they "
                     "are not in its sample: nobody knows whether it got them"
@@ -140,7 +139,7 @@ class Audit:
             FROM bodies GROUP BY partition ORDER BY partition"""
         ):
             partition = row["partition"]
-            self._events += row["events"]
+            self.events += row["events"]
             is_holed |= row["missing"] > 0
             for kind, count, what in (
                 ("trace_hole", row["missing"], "bodies between the first and the last are missing"),
@@ -161,11 +160,11 @@ class Audit:
             WHERE "offset" > before + 1 ORDER BY before LIMIT {_HOLES_MAX + 1}"""
         )
         if len(rows) > _HOLES_MAX:
-            self._notes.append(
+            self.notes.append(
                 f"the trace has more than {_HOLES_MAX} holes: messages that were delivered in one "
                 "of those behind them are called lost"
             )
-        self._notes.append(
+        self.notes.append(
             "the trace has holes: messages that a channel may have delivered in one of them are "
             "not called lost"
         )
@@ -174,10 +173,10 @@ class Audit:
     # --- channels ---
 
     def _check_cases(self, engine: Engine, reports: Mapping[str, ChannelReport]) -> None:
-        kept = self._examples if self._ask is None else limits.AUDIT_ASKED_MAX
+        kept = self.examples if self.ask is None else limits.AUDIT_ASKED_MAX
         shown: dict[tuple[str, str], list[Example]] = defaultdict(list)
         for row in engine.rows(sql.first_cases(kept)):
-            age = duration(micros(self._rules.as_of) - row["us"])
+            age = duration(micros(self.rules.as_of) - row["us"])
             note = _NOTES[row["kind"]].format(age=age, **row)
             log = row["partition"], row["offset"], row["message_id"], at(row["us"])
             shown[row["kind"], row["channel"]].append(Example(*log, note))
@@ -194,9 +193,9 @@ class Audit:
         self, report: ChannelReport, kind: str, found: list[Example], counts: Counter[int]
     ) -> list[Example]:
         """Without cases that nsqd explains; these do not count either."""
-        if self._ask is None or kind not in _EXCUSES:
+        if self.ask is None or kind not in _EXCUSES:
             return found
-        ask, excuses = self._ask, _EXCUSES[kind]
+        ask, excuses = self.ask, _EXCUSES[kind]
         left = [
             one
             for one in found
@@ -208,22 +207,22 @@ class Audit:
         counts -= Counter(one.partition for one in found) - kept
         if gone:
             note = _EXCUSED[kind].format(channel=report.name, count=gone)
-            self._notes.append(note)
+            self.notes.append(note)
         if count > len(found):
             more = f"only the first {len(found):,} of {count:,} {kind} messages were asked about"
-            self._notes.append(f"channel {report.name}: {more}")
+            self.notes.append(f"channel {report.name}: {more}")
         return left
 
     # --- logs ---
 
     def _check_log(self, source: str, query: Query, *kinds: str) -> None:
-        log = self._logs[source] = checked(query, kinds, self._examples)
+        log = self.logs[source] = checked(query, kinds, self.examples)
         for kind, (counts, examples) in log.broken.items():
             self._add(kind, None, source, counts, examples)
 
     def _rows(self, source: str) -> dict[int, int] | None:
         """By partition; None: not read."""
-        log = self._logs.get(source)
+        log = self.logs.get(source)
         return None if log is None else {number: rows for number, (_, _, rows) in log.spans.items()}
 
     def _partitions(self) -> tuple[PartitionReport, ...]:
@@ -242,11 +241,11 @@ class Audit:
             for source in (ARCHIVE, LOG)
             for rows in [self._rows(source)]
         ]
-        for count, basis in [(self._tables.log_messages, "counted by nsqd"), *counted]:
+        for count, basis in [(self.tables.log_messages, "counted by nsqd"), *counted]:
             if count is not None:
                 few = f"only {count:,} of them " if count < known else ""
                 return Coverage(known, max(known, count), few + basis)
-        spans = self._logs[TRACE].spans.values() if TRACE in self._logs else ()
+        spans = self.logs[TRACE].spans.values() if TRACE in self.logs else ()
         ranges = sum(most - least + 1 for least, most, _ in spans)
         basis = "by the offsets between the first and the last that was traced"
         return Coverage(known, max(ranges, known) or None, basis)
@@ -259,10 +258,10 @@ class Audit:
         counts: Mapping[int, int],
         examples: Sequence[Example],
     ) -> None:
-        shown = tuple(examples[: self._examples])
+        shown = tuple(examples[: self.examples])
         by_partition = {number: counts[number] for number in sorted(counts)}
         found = Finding(kind, channel, source, sum(counts.values()), shown, by_partition)
-        self._findings.append(found)
+        self.findings.append(found)
 
 
 def _by_spark(rows: DataFrame) -> Query:
