@@ -1,9 +1,4 @@
 import io
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +14,6 @@ from penstock.errors import (
 )
 from penstock.pipelines.outages import Outages, cause_line, is_crash, outage_of
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.runner import end_late_workers
 from penstock.pipelines.runs import Report
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
@@ -123,24 +117,6 @@ def test_a_machine_that_is_too_busy_is_waited_for(monkeypatch: pytest.MonkeyPatc
             with pytest.raises(Exception, match="failed to connect back"):
                 Outages(progress, wait_s).ride_out(failing(*[late] * 40))
         assert len(progress.waits) == tries
-
-
-def test_a_process_that_came_too_late_is_ended() -> None:
-    def started(*words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE)
-
-    with (
-        started("-m", "pyspark.sql.streaming.python_streaming_source_runner") as late,
-        started("-m", "pyspark.daemon", "pyspark.worker") as daemon,
-    ):
-        deadline_s = time.monotonic() + 60
-        while (ended := end_late_workers(os.getpid())) == []:  # its command line comes with exec
-            assert time.monotonic() < deadline_s
-        assert ended == [late.pid]
-        assert late.wait() == -signal.SIGKILL
-        assert end_late_workers(1) == []
-        assert daemon.poll() is None
-        daemon.kill()
 
 
 def test_rows_are_counted_over_all_attempts() -> None:

@@ -90,24 +90,6 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
         session.stop()
 
 
-def end_late_workers(java: int) -> list[int]:
-    """Spark abandons a Python process that did not connect in time: it starts all the same, and
-    finds no reader. Ends those of a JVM without a query; daemons, which it keeps, stay. Does
-    nothing without /proc."""
-    ended = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            words = path.with_name("cmdline").read_bytes().split(b"\0")
-            modules = [word for word in words if word.startswith(b"pyspark.")]
-            if parent == java and modules and modules[0] != b"pyspark.daemon":
-                os.kill(int(path.parent.name), signal.SIGKILL)
-                ended.append(int(path.parent.name))
-        except OSError:
-            continue  # it has just ended by itself
-    return ended
-
-
 DONE, FAILED, USAGE = 0, 1, 2
 
 
@@ -198,22 +180,13 @@ class Run:
                 with open_for(self._pipeline, self._found) as session:
                     progress.note(phase="running", said="")
                     if not progress.stopping:
-                        code = self._outages.ride_out(partial(self._attempt, session))
+                        attempt = partial(self._pipeline.run, session, self._found, progress)
+                        code = self._outages.ride_out(attempt)
         except Exception as error:
             more = "; --outage-wait=10m waits longer" if is_late(error) else ""
             progress.end("failed", self._pipeline.failed, cause_line(error) + more)
         else:
             progress.end("stopped" if progress.stopping else "finished", code or DONE)
-
-    def _attempt(self, session: SparkSession) -> int:
-        try:
-            return self._pipeline.run(session, self._found, self._progress)
-        except Exception as error:
-            if is_late(error):  # nobody waits for those workers, and they keep the cores busy
-                # The JVM is one that this process has started, or that has started this process.
-                java = getattr(session.sparkContext._gateway, "proc", None)
-                end_late_workers(int(java.pid) if java is not None else os.getppid())
-            raise
 
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)

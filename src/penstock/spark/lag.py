@@ -40,9 +40,6 @@ class LagListener(StreamingQueryListener, Collector):
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known yet."""
 
-    def onQueryIdle(self, event: Any) -> None:
-        """As after the last batch."""
-
     def onQueryProgress(self, event: Any) -> None:
         batch = event.progress
         sources = [{name: getattr(source, name) for name in _ENDS} for source in batch.sources]
