@@ -15,7 +15,6 @@ from penstock.pipelines import archive, maintenance, trace
 from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.lifecycles import lives
-from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
 from penstock.spark import delta_files
 from penstock.spark.delta_table import Shape, TableLocation, commit
@@ -70,7 +69,7 @@ def make_trace(path: Path) -> Path:
 
 def make_lives(path: Path) -> Path:
     traced = make_trace(path.with_name(f"{path.name}_of"))
-    LifeTable(str(traced), str(path)).update()
+    lives.LifeTable(str(traced), str(path)).update()
     return path
 
 

@@ -396,10 +396,8 @@ def _part(cuts: tuple[Cut, ...]) -> Column:
     """The number of cuts before a row: the number of its part."""
     topic, partition, offset = F.col("topic"), F.col("partition"), F.col("offset")
     behind = [
-        (topic > cut.topic)
-        | (topic == cut.topic)
-        & ((partition > cut.partition) | (partition == cut.partition) & (offset >= cut.offset))
-        for cut in cuts
+        (topic > t) | (topic == t) & ((partition > p) | (partition == p) & (offset >= at))
+        for t, p, at in cuts
     ]
     return reduce(lambda one, other: one + other, (b.cast("int") for b in behind), F.lit(0))
 

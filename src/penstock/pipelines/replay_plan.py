@@ -98,12 +98,7 @@ def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucke
     return (*found, tuple(chunk)) if chunk else tuple(found)
 
 
-class Cut(NamedTuple):
-    """The start of a part of a chunk, in the order of topic, partition and offset."""
-
-    topic: str
-    partition: int
-    offset: int
+Cut = tuple[str, int, int]  # topic, partition, offset: where a part of a chunk begins
 
 
 def cuts_of(chunk: Sequence[Bucket], parts: int) -> tuple[Cut, ...]:
@@ -117,7 +112,7 @@ def cuts_of(chunk: Sequence[Bucket], parts: int) -> tuple[Cut, ...]:
             if wanted >= bucket.messages:
                 break
             offset = bucket.start + (bucket.end - bucket.start) * wanted // bucket.messages
-            cuts.append(Cut(bucket.topic, bucket.partition, offset))
+            cuts.append((bucket.topic, bucket.partition, offset))
         before += bucket.messages
     return tuple(cuts)
 

@@ -28,8 +28,7 @@ from penstock.pipelines.checkpoints import Checkpoint, checkpoint_of, location_o
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.lifecycles.engine import Engine
-from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.lives import latencies, slowest
+from penstock.pipelines.lifecycles.lives import LifeKeeper, LifeTable, latencies, slowest
 from penstock.pipelines.maintenance import Beside, Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from penstock.errors import ConfigError, SchemaMismatch
 from penstock.pipelines import trace, trace_table
-from penstock.pipelines.lifecycles import keeper
-from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
+from penstock.pipelines.lifecycles import lives as under_test
+from penstock.pipelines.lifecycles.lives import LifeKeeper, LifeTable
 from penstock.pipelines.progress import Progress
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import TableLocation, commit
@@ -142,11 +142,11 @@ def test_only_one_of_two_brings_the_same_events(
     slow, quick = (LifeTable(str(traced.path), str(path)) for _ in range(2))
 
     def overtaken(*given: Any, **named: Any) -> None:
-        monkeypatch.setattr(keeper, "write_deltalake", write_deltalake)
+        monkeypatch.setattr(under_test, "write_deltalake", write_deltalake)
         assert quick.update() == 2
         write_deltalake(*given, **named)
 
-    monkeypatch.setattr(keeper, "write_deltalake", overtaken)
+    monkeypatch.setattr(under_test, "write_deltalake", overtaken)
     assert slow.update() == 0
     (row,) = rows(path)
     assert row["sends"] == 2
