@@ -238,7 +238,6 @@ def test_projections_that_cannot_be_are_named() -> None:
     with pytest.raises(ConfigError, match=r"headers.*its type is map<string,string>"):
         projection(StructType().add("headers", StringType()))
     assert source_schema(("headers",)).endswith("body binary, headers map<string,string>")
-    assert source_schema((), "value").endswith("attempts smallint, value binary")
 
 
 # --- the hash of a column of keys is the kernel's of each ---

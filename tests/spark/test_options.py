@@ -42,9 +42,9 @@ def test_names_are_taken_in_any_case() -> None:
     assert not found.fail_on_data_loss
     for given, included in (
         ({}, ("key",)),
-        ({"INCLUDEKEY": "false", "includeHeaders": "true"}, ("headers",)),
+        ({"INCLUDEHEADERS": "true"}, ("key", "headers")),
         ({"URL": "h:1,h:2"}, ("broker", "key")),
-        ({"lookupd": "h:1", "includeBroker": "false"}, ("key",)),
+        ({"lookupd": "h:1"}, ("broker", "key")),
     ):
         assert SourceOptions.read(given).included == included
 

@@ -125,7 +125,7 @@ def test_written_rows_are_read_and_consumed(spark: SparkSession, nsqd: Node) -> 
         " if(id % 10 = 0, timestamp_seconds(id), null) AS timestamp FROM range(0, 2000, 1, 2)"
     )
     frame.write.format("penstock").option("url", nsqd.url).mode("append").save()
-    copied = batch(spark, nsqd, subscribe="even, odd", includeKey="true", includeHeaders="true")
+    copied = batch(spark, nsqd, subscribe="even, odd", includeHeaders="true")
     rows = {int(row.body): row for row in copied.collect()}
     assert sorted(rows) == list(range(2000))
     for name, first in (("even", 0), ("odd", 1)):

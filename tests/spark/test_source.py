@@ -17,7 +17,6 @@ def test_a_schema_chooses_the_columns(spark: SparkSession, broker: FakeBroker) -
     rows = frame.orderBy("offset").collect()
     assert [tuple(row) for row in rows] == [(None, 0, None), (values, 1, bytearray(b"k"))]
     assert batch(spark, broker).columns[-2:] == ["body", "key"]
-    assert batch(spark, broker, includeKey="false").columns[-1] == "body"
     asked = batch(spark, broker, includeHeaders="true")
     assert asked.columns[-2:] == ["key", "headers"]
     assert asked.where("headers['a'] = 'x' AND key = 'k'").count() == 1

@@ -137,10 +137,7 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
     on_topic_deleted: Literal["fail", "ignore"] = "fail"
     min_partitions: Positive | None = None
     max_records_per_partition: Positive | None = None
-    include_key: bool = True
     include_headers: bool = False
-    include_broker: bool | None = None
-    body_column: Literal["body", "value"] = "body"  # Kafka's jobs know it as `value`
     fetch_bytes: Positive = limits.SPARK_FETCH_BYTES
     timeout_ms: Positive = msgspec.field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
     retries: Natural = msgspec.field(name="fetchOffset.numRetries", default=limits.SPARK_RETRIES)
@@ -170,8 +167,7 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
     @property
     def included(self) -> tuple[str, ...]:
         """Beside the permanent columns. A query of several nsqds includes the one of a message."""
-        has_broker = self.several if self.include_broker is None else self.include_broker
-        wanted = {"broker": has_broker, "key": self.include_key, "headers": self.include_headers}
+        wanted = {"broker": self.several, "key": True, "headers": self.include_headers}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 

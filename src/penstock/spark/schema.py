@@ -64,11 +64,10 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
 _NEWLY_GIVEN = {n: COLUMNS[n].sql_type for n in ("offset", "id", "attempts", "log", "broker")}
 
 
-def source_schema(included: Collection[str], body: str = "body") -> str:
-    """The default schema of a reader, as DDL; `included` are more columns, `body` is the name of
-    that one."""
+def source_schema(included: Collection[str]) -> str:
+    """The default schema of a reader, as DDL; `included` are more columns."""
     return ", ".join(
-        f"{body if name == 'body' else name} {column.sql_type}"
+        f"{name} {column.sql_type}"
         for name, column in COLUMNS.items()
         if column.always or name in included
     )

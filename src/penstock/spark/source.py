@@ -61,8 +61,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        given = SourceOptions.read(self.options)
-        return source_schema(given.included, given.body_column)
+        return source_schema(SourceOptions.read(self.options).included)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))
