@@ -10,7 +10,6 @@ import pytest
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Move
 from penstock.pipelines.audit.channel_state import Answer, Asker
-from penstock.pipelines.audit.formats import lines, page
 from penstock.pipelines.audit.report import (
     KINDS,
     ChannelReport,
@@ -20,6 +19,8 @@ from penstock.pipelines.audit.report import (
     PartitionReport,
     Report,
     Waits,
+    lines,
+    page,
 )
 from penstock.spark.brokerapi import BrokerApi
 

@@ -20,8 +20,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi import calls
 from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
-from penstock.pipelines.audit.formats import lines, page, verdict
-from penstock.pipelines.audit.report import Report
+from penstock.pipelines.audit.report import Report, lines, page, verdict
 from penstock.pipelines.audit.rules import Rules, Switch, Tracing, tracing
 from penstock.pipelines.delta_frames import frame_of, require_one_broker
 from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, dataset_of
