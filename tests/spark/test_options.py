@@ -132,7 +132,7 @@ def test_options_of_spark_are_ignored() -> None:
         ({"topic": "orders"}, "option url"),
         ({**URL, "topci": "orders"}, "option topci: .* the options are url, topic, txnAppId"),
         ({**URL, "subscribe": "orders"}, "option subscribe"),
-        ({**URL, "path": "orders"}, "a topic has no path"),
+        ({**URL, "path": "orders"}, "option path.*the options are url, topic"),
         ({**URL, "topic": "no topic"}, "option topic: 'no topic'"),
         ({**URL, "topic": "gone#ephemeral"}, "keeps nothing on the disk"),
         ({**URL, "stageBytes": "0"}, "option stageBytes"),

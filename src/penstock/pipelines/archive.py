@@ -19,6 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import limits
@@ -126,11 +127,6 @@ def check(settings: Settings) -> None:
     present_logs(settings)  # a wrong address is reported now, and not when Spark is up
 
 
-def _rescue_column(settings: Settings) -> str:
-    """ "" when it is not wanted."""
-    return json_values.RESCUE_COLUMN if settings.flag("rescue") else ""
-
-
 def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
     """Beside the permanent columns. Keys are archived in any case; the nsqd of a message is stored
     where there are several, and in a table that has that column already."""
@@ -143,7 +139,7 @@ def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, .
 
 def _addable(settings: Settings) -> set[str]:
     """Columns that a table gets when it lacks them."""
-    more = {*_OPTIONAL, *DECODED, _rescue_column(settings)}
+    more = {*_OPTIONAL, *DECODED, json_values.RESCUE_COLUMN}
     return {BROKER, KEY} | (more if settings.flag("add-columns") else set())
 
 
@@ -162,8 +158,8 @@ def shape_of(
             fields.append(("date", pa.date32()))
     if value is not None:
         fields += zip(DECODED, (value, pa.string()), strict=True)
-        if _rescue_column(settings):
-            fields.append((_rescue_column(settings), pa.string()))
+        if settings.flag("rescue"):
+            fields.append((json_values.RESCUE_COLUMN, pa.string()))
     if _shares_files(settings, table):
         return Shape(pa.schema(fields), SHARED, ("topic", *STATISTICS))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
@@ -185,9 +181,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     table = location.open()
     columns = pa.schema(table.schema().to_arrow()) if table is not None else pa.schema([])
     if ddl and VALUE in columns.names:
-        wanted = json_values.parsed_schema(session, ddl)
+        wanted = json_values.parsed_schema(ddl)
         ddl = json_values.ordered(wanted, columns.field(VALUE).type).toDDL()
-    value = json_values.value_type(session, ddl) if ddl else None
+    value = to_arrow_type(json_values.parsed_schema(ddl), timezone="UTC") if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
         check_fits(location, table, shape, _addable(settings))
@@ -233,7 +229,8 @@ def _start(
     names = source.columns
     frame = source.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
     if ddl:
-        frame = json_values.decoded(frame, ddl, _rescue_column(settings))
+        rescue = json_values.RESCUE_COLUMN if settings.flag("rescue") else ""
+        frame = json_values.decoded(frame, ddl, rescue)
     # More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
     # offsets count from 0 again in the same table.
     ignores = settings.text("on-topic-deleted") == "ignore"

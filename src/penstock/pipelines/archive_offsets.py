@@ -13,7 +13,7 @@ lost; else, or where nobody knows, that is data loss, unless topics may come and
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Ends, LogSpan
@@ -26,12 +26,11 @@ from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
 from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import TableLocation
-from penstock.spark.offsets import WANTED, Log
+from penstock.spark.offsets import WANTED, Log, OnLoss
 from penstock.spark.options import comma_separated, read_options
 from penstock.wire.names import is_ephemeral
 
 Reached = Mapping[tuple[str, str, int], int]  # by topic, broker ("": none named) and partition
-OnLoss = Callable[[DataLost], None]
 
 
 def is_of_several(settings: Settings) -> bool:

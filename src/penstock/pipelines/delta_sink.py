@@ -82,12 +82,9 @@ class LakeWriter(DataSourceStreamArrowWriter):
         done = [message for message in messages if isinstance(message, Files)]
         staged = [file for message in done for file in message.staged]
         logs = {log for message in done for log in message.logs}
-        target = self._target
-        prepared = partial(
-            note, target.location, target.application, logs, only_one=target.only_one
-        )
+        target, app = self._target, self._target.application
+        prepared = partial(note, target.location, app, logs, only_one=target.only_one)
         if staged:
-            app = target.application
             commit(target.location, self._shape, app, batchId, staged, prepared=prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

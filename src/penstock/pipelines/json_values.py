@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
@@ -44,7 +43,7 @@ def read_schema(given: str) -> str:
         raise ConfigError("schema", given, f"the file can't be read: {error}") from error
 
 
-def parsed_schema(session: SparkSession, ddl: str) -> StructType:
+def parsed_schema(ddl: str) -> StructType:
     try:
         found = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -71,14 +70,10 @@ def ordered(ddl: StructType, there: pa.DataType) -> StructType:
     )
 
 
-def value_type(session: SparkSession, ddl: str) -> pa.DataType:
-    return to_arrow_type(parsed_schema(session, ddl), timezone="UTC")
-
-
 def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     """With the columns `value` and `bad`, one of which is null. And a `rescue_column`, if named:
     JSON text of the fields outside the schema, null without any."""
-    wanted = parsed_schema(frame.sparkSession, ddl)
+    wanted = parsed_schema(ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
     text = F.expr("try_validate_utf8(string(body))")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}

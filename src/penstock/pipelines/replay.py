@@ -421,21 +421,14 @@ def _report(plan: Plan, version: int, rows: int, seconds: float) -> Report:
 
 
 def _dry_run(source: _Source, progress: Progress) -> int:
-    day = F.to_date("timestamp").alias("date")
-    rows = (
-        source.wanted()
-        .groupBy("topic", "partition", day)
-        .agg(
-            F.count("*").alias("messages"),
-            F.sum(F.octet_length("body")).alias("bytes"),
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.date_format(F.min("timestamp"), _TIME).alias("since"),
-            F.date_format(F.max("timestamp"), _TIME).alias("until"),
-        )
-        .orderBy("topic", "partition", "date")
-        .collect()
-    )
+    rows = source.session.sql(
+        f"""SELECT topic, partition, to_date(timestamp) AS date, count(*) AS messages,
+            sum(octet_length(body)) AS bytes, min(`offset`) AS first, max(`offset`) AS last,
+            date_format(min(timestamp), "{_TIME}") AS since,
+            date_format(max(timestamp), "{_TIME}") AS until
+        FROM {{rows}} GROUP BY topic, partition, date ORDER BY topic, partition, date""",
+        rows=source.wanted(),
+    ).collect()
     cells = [[str(row[name]) for name in _HEADS] for row in rows]
     for line in terminal.table(_HEADS, cells) if cells else ():
         progress.say(line)

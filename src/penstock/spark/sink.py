@@ -77,10 +77,6 @@ def read_sink_options(
         raise ConfigError("outputMode", "complete", rule)
     if overwrite:
         raise ConfigError("mode", "overwrite", "messages are added to a topic: use append")
-    for name in given:
-        if name.lower() == "path":
-            rule = "a topic has no path: it is named by the option topic"
-            raise ConfigError("option path", given[name], rule)
     found = SinkOptions.read(given, FROM_SPARK)
     if streaming:
         found.refuse("txnVersion", "a streaming query has one for each batch: the batch's id")

@@ -133,7 +133,7 @@ class Outbox:
             return  # it was closed meanwhile, and its publishers have heard
         if answer.ending is Ending.NOT_LED:
             if self._has_waited(self._context.clock.mono_ns()):
-                self._fail(answer.reason)
+                self._fail(f"no leader of partition {self.number} stored it: {answer.reason}")
             else:
                 self._wait()
             return

@@ -196,12 +196,11 @@ def rows_of(has_ended: bool) -> str:
 class LifeTable:
     def __init__(self, trace: str, path: str, options: Mapping[str, str] | None = None) -> None:
         self._trace = trace
-        self._options = dict(options or {})  # of the store that both tables are in
-        self.location = TableLocation(path, self._options)
+        self.location = TableLocation(path, dict(options or {}))  # of both tables' store
 
     def update(self) -> int:
         """Take over new events of the trace table. Returns their number."""
-        trace = LakeTable(self._trace, options=self._options)
+        trace = LakeTable(self._trace, self.location.options)
         app, end = f"penstock-lives-{trace.identity}", _end(trace)
         there = self.location.open()
         if there is not None:
