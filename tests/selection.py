@@ -35,6 +35,7 @@ LONG = (
     "tests/pipelines/test_delta_filters.py",
     "tests/pipelines/test_lake_examples.py",
     "tests/spark/test_cluster.py",
+    "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
     "tests/test_build.py",
     "tests/test_chart.py",

@@ -44,9 +44,12 @@ def batch(url: str) -> dict[str, Any]:
 def connect(port: str, url: str, directory: str) -> dict[str, Any]:
     spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
     import penstock.spark
+    from penstock.spark.functions import register_functions
 
     penstock.spark.register(spark)
+    register_functions(spark)
     frame = source(spark.read, url).load()
+    timed = frame.selectExpr("count(guid_time(id))").collect()[0][0]
     query = (
         source(spark.readStream, url)
         .option("startingOffsets", "earliest")
@@ -58,7 +61,7 @@ def connect(port: str, url: str, directory: str) -> dict[str, Any]:
     )
     query.awaitTermination(240)
     streamed = spark.read.parquet(f"{directory}/data")
-    found = {"rows": frame.count(), "streamed": streamed.count()}
+    found = {"rows": frame.count(), "timed": timed, "streamed": streamed.count()}
     return {**found, "client": type(spark).__module__}
 
 

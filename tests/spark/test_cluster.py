@@ -102,4 +102,4 @@ def test_spark_connect_runs_batch_and_stream(
         words = ("connect", server.found, node.url, str(location / "connect"))
         text = json.loads(installed.run(str(installed.python), JOBS, *words).checked().out)
     assert text["client"].startswith("pyspark.sql.connect")
-    assert (text["rows"], text["streamed"]) == (MESSAGES, MESSAGES)
+    assert (text["rows"], text["timed"], text["streamed"]) == (MESSAGES, MESSAGES, MESSAGES)

@@ -36,7 +36,7 @@ def test_the_signal_handler_of_a_pipeline_stays(monkeypatch: pytest.MonkeyPatch)
     """What is registered then starts a Python process, which takes seconds."""
     seen = []
     monkeypatch.setattr(SparkSession, "builder", Builder())
-    for name in ("require_java", "_start_java_apart"):
+    for name in ("require_java", "register_functions", "_start_java_apart"):
         monkeypatch.setattr(session, name, lambda *_: None)
     monkeypatch.setattr(session, "register", lambda _: seen.append(signal.getsignal(signal.SIGINT)))
     before = signal.getsignal(signal.SIGINT)

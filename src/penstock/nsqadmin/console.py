@@ -59,7 +59,7 @@ _LOCK = (
     "lock_configuration=true",
 )
 _NUMBER = "CASE WHEN regexp_full_match(id, '[0-9a-fA-F]{16}') THEN ('0x' || id)::UBIGINT END"
-_MACROS = {  # what is written in a message id (`ids/guid.py`)
+_MACROS = {  # what is written in a message id, as in Spark (`spark/functions.py`)
     "guid_time": f"make_timestamp(((({_NUMBER} >> {guid.TICK_SHIFT}) + {guid.TICK_EPOCH})::HUGEINT"
                  " * 131072 // 125)::BIGINT)",
     "guid_node": f"(({_NUMBER} >> {guid.SEQUENCE_BITS}) & {limits.NODE_ID_MAX})::INTEGER",

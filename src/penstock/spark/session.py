@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark import register
+from penstock.spark.functions import register_functions
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -55,9 +56,9 @@ def open_session(
     settings: Mapping[str, str] | None = None,
     java_apart: bool = False,
 ) -> SparkSession:
-    """The session of this process, with the data source registered. Without a master it is that of
-    spark-submit. `java_apart`: signals to this process's group do not reach the JVM, and SIGINT
-    keeps its handler."""
+    """The session of this process, with the data source and the SQL functions registered. Without a
+    master it is that of spark-submit. `java_apart`: signals to this process's group do not reach
+    the JVM, and SIGINT keeps its handler."""
     require_java()
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
@@ -74,6 +75,7 @@ def open_session(
     if java_apart and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)  # PySpark's raises in the midst of what follows
     register(spark)
+    register_functions(spark)
     return spark
 
 
