@@ -215,10 +215,8 @@ class Members:
         if waited_ns >= 2 * self.timeout_ns << doublings and not machine.is_changing:
             self._resigned[name] = self._resigned.get(name, 0) + 1
             nodes = ", ".join(f"node {node}" for node in sorted(late)) or "this node"
-            seconds = waited_ns // SECOND
-            self._resign(
-                name, f"nothing could be committed: {nodes} stored nothing for {seconds} s"
-            )
+            waited = f"{nodes} stored nothing for {waited_ns // SECOND} s"
+            self._resign(name, f"nothing could be committed: {waited}")
 
     def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
         """Drops as many as the minimum allows. True: it was proposed."""
