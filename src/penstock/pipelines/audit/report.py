@@ -274,7 +274,7 @@ def verdict(report: Report) -> str:
 def _coverage(coverage: Coverage) -> str:
     share = coverage.share
     if share is None:
-        return f"{coverage.traced:,} publishes are in the trace; nobody knows of how many"
+        return f"{coverage.traced:,} publishes are in the trace, of an unknown number"
     return (
         f"{coverage.traced:,} of {coverage.messages:,} messages are in the trace "
         f"({share:.1%}; {coverage.basis}); only these are judged"
