@@ -22,7 +22,7 @@ from penstock.nsqd import options as nsqd_options
 from penstock.nsqd.options import FLAGS as NSQD
 from penstock.nsqlookupd import options as nsqlookupd_options
 from penstock.nsqlookupd.options import FLAGS as NSQLOOKUPD
-from penstock.pipelines.registry import load
+from penstock.pipelines.runner import load
 from penstock.pipelines.settings import resolve
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ from penstock.errors import ConfigError
 from penstock.nsqadmin import options as nsqadmin
 from penstock.nsqd import options as nsqd
 from penstock.nsqlookupd import options as nsqlookupd
-from penstock.pipelines import registry
+from penstock.pipelines import runner
 
 FLAGS: tuple[Flag, ...] = (*nsqd.FLAGS, *nsqlookupd.FLAGS, *nsqadmin.FLAGS)
 OWN = {f"PENSTOCK_{flag.file_key.upper()}" for flag in nsqd.FLAGS}
@@ -40,7 +40,7 @@ KUBERNETES = {
 
 def test_the_names_are_those_of_the_programs() -> None:
     assert {f"PENSTOCK_{flag.file_key.upper()}" for flag in FLAGS} == of_daemons()
-    assert set(PIPELINES) == set(registry.PIPELINES)
+    assert set(PIPELINES) == set(runner.PIPELINES)
 
 
 @each(

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipelines import registry, runner
+from penstock.command.flags import read_document
+from penstock.pipelines import runner
 from penstock.pipelines.__main__ import ENTRY, main
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import stopped_by_signals
-from penstock.pipelines.settings import defaults
+from penstock.pipelines.settings import choose, defaults, resolve
 from penstock.tools.main import main as penstock
 
 from . import sample
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.PIPELINES, sample.NAME, sample.__name__)
+    monkeypatch.setitem(runner.PIPELINES, sample.NAME, sample.__name__)
 
 
 @pytest.fixture
@@ -115,15 +116,9 @@ def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spark.driver.extraJavaOptions" not in runner.session_settings(sample.PIPELINE, found)
 
 
-def test_the_example_file_has_every_key() -> None:
-    text = registry.example([sample.NAME])
-    for setting in sample.PIPELINE.settings:
-        assert f"# {setting.file_key} = " in text
-    assert '# trigger = "1s"' in text
-    assert "[sample]" in text
-
-
-def test_the_documented_file_is_the_present_one() -> None:
-    names = [name for name in registry.PIPELINES if name != sample.NAME]
-    written = (ROOT / "docs/pipelines.toml").read_text("utf-8")
-    assert written == registry.example(names), "penstock pipeline example > docs/pipelines.toml"
+def test_the_documented_file_is_understood() -> None:
+    document = read_document(str(ROOT / "docs/pipelines.toml"))
+    for name in document.keys() - {"url", "conf"}:
+        pipeline = runner.load(choose(name, document, runner.PIPELINES))
+        found = resolve(name, pipeline.settings, [], {}, document)
+        assert found.explicit >= {"url", *document[name]} - {"pipeline"}

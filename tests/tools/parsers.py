@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock.command.flags import UsageError, resolve
 from penstock.errors import ConfigError
-from penstock.pipelines import registry, settings
+from penstock.pipelines import runner, settings
 from penstock.tools.app import command_of
 from penstock.tools.main import DAEMONS, VERBS
 
@@ -67,7 +67,7 @@ def parse(line: str) -> dict[str, Any]:
         given: dict[str, Any] = context.params
         if words[:1] == ["run"]:
             own = [word for word in context.args if word not in ("--context", "prod")]
-            table = registry.load(given["name"]).settings
+            table = runner.load(given["name"]).settings
             settings.resolve(given["name"], table, own, {}, {})
     except (UsageError, ConfigError, RuntimeError, Exception) as error:
         raise ValueError(f"{line}: {error}") from error

@@ -225,7 +225,6 @@ def test_an_unknown_flag(verb: str) -> None:
         (f"topic delete t {NOBODY}", 1, "give --yes"),
         (f"topic config t x {NOBODY}", 2, ""),
         (f"channel redrive t c --count=-1 {NOBODY}", 2, "'--count'"),
-        ("pipeline example nix", 2, "nix"),
         ("migrate /nix", 2, "penstock migrate"),
         ("log", 2, "log"),
         ("log verify", 2, "Missing argument"),

@@ -5,11 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.pipelines import registry
-from penstock.pipelines.runner import DONE, USAGE, run_by_name
+from penstock.pipelines.runner import DONE, PIPELINES, USAGE, run_by_name
 
 ENTRY = Path(__file__).parent / "entry" / "penstock_pipeline.py"
-_USAGE = f"usage: NAME [settings], or --entry; NAME is one of {', '.join(registry.PIPELINES)}\n"
+_USAGE = f"usage: NAME [settings], or --entry; NAME is one of {', '.join(PIPELINES)}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

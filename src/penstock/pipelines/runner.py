@@ -19,14 +19,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.command.extras import lacks_extra
 from penstock.command.flags import HelpWanted, UsageError, read_document, usage
-from penstock.errors import PenstockError
-from penstock.pipelines import registry, settings
+from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.pipelines import settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import COMMON, Setting, Settings
@@ -109,6 +111,25 @@ class Pipeline:
         return head + usage(f"penstock pipeline run {self.name}", (*COMMON, *self.settings))
 
 
+# By name: the module that has it as `PIPELINE`.
+PIPELINES = {
+    "archive": "penstock.pipelines.archive",
+    "replay": "penstock.pipelines.replay",
+    "audit": "penstock.pipelines.audit.program",
+    "trace": "penstock.pipelines.trace",
+}
+
+
+def load(name: str) -> Pipeline:
+    if name not in PIPELINES:
+        raise NotFound("pipeline", name)
+    try:
+        found: Pipeline = import_module(PIPELINES[name]).PIPELINE
+    except ModuleNotFoundError as error:
+        raise ConfigError("pipeline", name, lacks_extra("it", "spark", error)) from error
+    return found
+
+
 def run_by_name(
     name: str,
     arguments: Sequence[str],
@@ -120,8 +141,8 @@ def run_by_name(
     try:
         path = settings.config_path(name, arguments, os.environ)
         document = read_document(path) if path else {}
-        chosen = settings.choose(name, document, registry.PIPELINES)
-        pipeline = registry.load(chosen)
+        chosen = settings.choose(name, document, PIPELINES)
+        pipeline = load(chosen)
         found = settings.resolve(name, pipeline.settings, arguments, os.environ, document)
         if more := address_flags(found.explicit):
             arguments = [*more, *arguments]

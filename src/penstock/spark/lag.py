@@ -25,8 +25,6 @@ _ENDS = ("endOffset", "latestOffset")
 
 class QueryLag(NamedTuple):
     name: str  # or its id, when it has none
-    batch: int
-    rows_per_second: float
     behind: int  # rows that the logs had and the query has not read
     logs: Mapping[Log, tuple[int, int]]  # (read to, end of the log)
 
@@ -46,14 +44,7 @@ class LagListener(StreamingQueryListener, Collector):
         behind = lag_rows(sources)
         if behind is None:
             return  # it reads nothing of ours
-        rate = batch.processedRowsPerSecond
-        lag = QueryLag(
-            batch.name or str(batch.id),
-            int(batch.batchId),
-            float(rate) if rate == rate else 0.0,  # NaN without rows
-            behind,
-            logs_of(sources),
-        )
+        lag = QueryLag(batch.name or str(batch.id), behind, logs_of(sources))
         self.lags[str(batch.id)] = lag
         if behind:
             logger.info("query %s is %d rows behind", lag.name, behind)
@@ -65,18 +56,14 @@ class LagListener(StreamingQueryListener, Collector):
         def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
             return GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query", *labels])
 
-        batch = gauge("batch", "Number of the last batch.")
-        rate = gauge("rows_per_second", "Rows a second of the last batch.")
         behind = gauge("lag_rows", "Rows that the logs had and the query had not read.")
         text = "The same of each partition of each topic."
         of_logs = gauge("topic_lag_rows", text, "topic", "partition")
         for lag in list(self.lags.values()):
-            batch.add_metric([lag.name], lag.batch)
-            rate.add_metric([lag.name], lag.rows_per_second)
             behind.add_metric([lag.name], lag.behind)
             for (topic, partition), (at, end) in lag.logs.items():
                 of_logs.add_metric([lag.name, topic, str(partition)], end - at)
-        return [batch, rate, behind, of_logs]
+        return [behind, of_logs]
 
 
 def lag_rows(sources: list[Any]) -> int | None:

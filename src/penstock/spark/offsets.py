@@ -220,11 +220,8 @@ def check_begin(bound: Bound, topics: Collection[str]) -> None:
 
 def available(start: Mapping[Log, int], end: Mapping[Log, int], known: Logs) -> list[Range]:
     """The range between; a log that `start` lacks begins with its earliest offset."""
-    ranges = []
-    for log in sorted(end):
-        first = start.get(log, known[log].earliest if log in known else end[log])
-        ranges.append(Range(log, min(first, end[log]), end[log]))
-    return ranges
+    begins = {log: span.earliest for log, span in known.items()} | dict(start)
+    return [Range(log, min(begins.get(log, at), at), at) for log, at in sorted(end.items())]
 
 
 def byte_limited(

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run a pipeline on Spark, list them, print a file with all their settings."""
+"""`penstock pipeline`: run a pipeline on Spark, or list them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from penstock.errors import PenstockError
-from penstock.pipelines import registry
-from penstock.pipelines.runner import run_by_name
+from penstock.pipelines.runner import PIPELINES, load, run_by_name
 from penstock.tools import connection
 from penstock.tools.app import arg, group, verb
-from penstock.tools.output import DONE, Output, WrongUse
+from penstock.tools.output import Output, WrongUse
 
 app = group(
     "Work on the log with Spark.",
@@ -42,19 +41,9 @@ def run(
 @verb(app, "pipeline list --json", name="list")
 def list_pipelines() -> Output:
     """List the pipelines."""
-    pipelines = [registry.load(name) for name in registry.PIPELINES]
+    pipelines = [load(name) for name in PIPELINES]
     rows = [{"name": each.name, "summary": each.summary} for each in pipelines]
     return Output(rows, [f"{each.name:<10} {each.summary}" for each in pipelines])
-
-
-@verb(app, "pipeline example archive")
-def example(names: Annotated[list[str] | None, arg("NAME", "all of them")] = None) -> int:
-    """Print a TOML file with all settings."""
-    for name in names or ():
-        if name not in registry.PIPELINES:
-            raise WrongUse(f"no such pipeline: {name}")
-    print(registry.example(names or list(registry.PIPELINES)), end="")
-    return DONE
 
 
 def _without_context(words: Sequence[str]) -> tuple[str, list[str]]:
