@@ -7,8 +7,8 @@ among small things that stay, and the holes between them are never given back. E
 may get a heap too. And Python walks old objects only after many new ones: what the start has made
 counts as old, so many pages that browsers have long left wait for it.
 
-**Memory that is kept** (a node of a cluster). What a node copies comes in pieces of 256 KiB, each
-for a moment. Left to itself glibc maps and unmaps every one, or gives the top of its heap back
+**Memory that is kept** (a node of a cluster). What a node copies comes in pieces of some megabytes,
+each for a moment. Left to itself glibc maps and unmaps every one, or gives the top of its heap back
 after it, and the kernel clears the same pages again and again.
 """
 

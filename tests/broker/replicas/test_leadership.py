@@ -163,7 +163,7 @@ def test_a_follower_far_behind_is_fed_from_the_log(start: Start) -> None:
     topic = shared.topic
     shared.link()
     for number in range(3):
-        shared.publish(b"%d" % number * 200_000)
+        shared.publish(b"%d" % number * 1_900_000)
         shared.acknowledge(number + 1)
     shared.leadership.unlinked(2)
     shared.wire.take()

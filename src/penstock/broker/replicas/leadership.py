@@ -70,7 +70,7 @@ class _NextBatches(NamedTuple):
     """The next batches for a follower. `previous`: the batch before them; None: there is none."""
 
     previous: Chain | None
-    batches: bytes  # from the log
+    batches: bytes | memoryview  # from the log
     payload: Payload | None  # of an append in flight
 
 
@@ -338,7 +338,7 @@ class Leadership:
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
             return _NextBatches(previous, b"", None)
-        return _NextBatches(previous, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None)
+        return _NextBatches(previous, self.log.read(start, limits.FEED_BLOCK_BYTES), None)
 
     def _is_live(self, append: LogAppend, node: int, start: int) -> bool:
         """The append in flight can be sent to it from memory."""
@@ -359,7 +359,7 @@ class Leadership:
         return ports.catch_up.request(node, ports.target, spare, missing_bytes, again)
 
 
-def end_of(batches: bytes) -> int:
+def end_of(batches: bytes | memoryview) -> int:
     """The offset behind the last of these batches."""
     return max((one.base_offset + one.count for one in headers_of(batches)), default=0)
 
