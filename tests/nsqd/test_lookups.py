@@ -199,33 +199,6 @@ async def test_a_silent_nsqlookupd_is_disconnected(
     assert "PING - no answer" in caplog.text
 
 
-@within(partial(a_world, QUICK | {"CONNECT_NS": 100}))
-async def test_a_connection_that_comes_as_the_time_is_up_is_not_written_to(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = asyncio.get_running_loop()
-    connect, slow = loop.create_connection, [True]
-
-    async def connected_late(*arguments: Any) -> Any:
-        transport, link = await connect(*arguments)
-        if slow:
-            slow.clear()
-            try:
-                await asyncio.sleep(60)
-            finally:  # as uvloop does: the protocol does not learn that it is closed
-                transport.set_protocol(asyncio.Protocol())
-                transport.abort()
-        return transport, link
-
-    monkeypatch.setattr(loop, "create_connection", connected_late)
-    world.lookups.set_addresses([world.lookupd.address])
-    world.lookups.start(IDENTITY)
-    await until(lambda: world.lookups.http_addresses() != [])
-    await until(lambda: world.lookups.http_addresses() == [])
-    world.changed(TopicChange.TOPIC_CREATED, "new")
-    await world.registered(2)
-
-
 @each("garbage", [b"\x7f\xff\xff\xff" + b"x" * 100_000, sized(OK) * 10])
 @within(a_world)
 async def test_garbage_is_harmless(world: World, garbage: bytes) -> None:

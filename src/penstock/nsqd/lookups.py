@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from penstock.broker.context import TopicChange
 from penstock.broker.topics.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
-from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue, all_commands, commands_of
+from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue, PeerInfo, all_commands, commands_of
 
 if TYPE_CHECKING:
     from penstock.nsqd.http.deps import Identity
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.nsqd")
 
 Topics = Callable[[], Iterable[Topic]]  # all that is there
+_READ_BYTES = 1 << 16
 
 
 def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int]:
@@ -113,35 +113,26 @@ class Lookups:
 
 
 class LookupPeer:
-    """One nsqlookupd: connects, and reconnects."""
+    """One nsqlookupd: connects, tells what there is, and connects again."""
 
     def __init__(self, address: str, topics: Topics, dice: Random) -> None:
-        self.address = address
-        self.topics = topics
-        self._dice = dice
         self.settled = asyncio.Event()  # it knows us, or something has failed
-        self.identity: Mapping[str, Any] = {}
-        self._loop: asyncio.AbstractEventLoop
-        self._link: LookupLink | None = None
+        self._address = address
+        self._topics = topics
+        self._dice = dice
+        self._identity: Mapping[str, Any] = {}
+        self._dialogue: Dialogue | None = None  # of the connection, once it stands
+        self._writer: asyncio.StreamWriter
+        self._overdue: asyncio.Timeout
         self._task: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
-        self._failures = 0
-        self._last_failure = ""
-        self._closed = False
 
     def start(self, identity: Mapping[str, Any]) -> None:
-        self.identity = identity
-        self._loop = asyncio.get_running_loop()
-        self._connect()
+        self._identity = identity
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
         if self._task is not None:
             self._task.cancel()
-        if self._link is not None:
-            self._link.close()
 
     async def ended(self) -> None:
         if self._task is not None:
@@ -149,180 +140,115 @@ class LookupPeer:
         await asyncio.sleep(0)  # an aborted transport says so in the next round
 
     @property
+    def _info(self) -> PeerInfo | None:
+        return self._dialogue.info if self._dialogue is not None else None
+
+    @property
     def http_address(self) -> str:
-        info = self._link.dialogue.info if self._link is not None else None
-        return info.http_address if info is not None else ""
+        return self._info.http_address if self._info is not None else ""
 
     def notify(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         """Something has changed. A peer that does not know us yet learns it when it does."""
-        info = self._link.dialogue.info if self._link is not None else None
-        if self._link is None or info is None:
+        if self._info is None:
             return
         kind = "topic" if channel is None else "channel"
-        for command in commands_of(change, topic, channel, info.partitions):
-            log.info("LOOKUPD(%s): %s %s", self.address, kind, command)
-            self._link.send(command)
+        for command in commands_of(change, topic, channel, self._info.partitions):
+            log.info("LOOKUPD(%s): %s %s", self._address, kind, command)
+            self._send(command)
 
-    # --- connecting ---
+    # --- one connection after the other ---
 
-    def _connect(self) -> None:
-        self._retry = None
-        self._task = self._loop.create_task(self._open())
+    async def _run(self) -> None:
+        loop, failures, last = asyncio.get_running_loop(), 0, ""
+        while True:
+            log.log(logging.DEBUG if failures else logging.INFO,
+                    "LOOKUP connecting to %s", self._address)  # fmt: skip
+            began_s = loop.time()
+            reason = await self._connect()
+            if loop.time() - began_s >= limits.LOOKUP_RETRY_NS_MAX / limits.SECOND:
+                failures, last = 0, ""  # it was a good one: try again at once
+            self.settled.set()
+            # An nsqlookupd that stays away is one line, not one every few seconds.
+            level = logging.DEBUG if reason == last else logging.ERROR
+            log.log(level, "LOOKUPD(%s): %s", self._address, reason)
+            last = reason
+            doubled_ns = limits.LOOKUP_RETRY_NS_MIN << min(failures, 16)
+            failures += 1
+            pause_s = min(doubled_ns, limits.LOOKUP_RETRY_NS_MAX) / limits.SECOND
+            await asyncio.sleep(pause_s * self._dice.uniform(0.5, 1.0))
 
-    async def _open(self) -> None:
-        address, loop = parse_address(self.address), self._loop
-        level = logging.DEBUG if self._failures else logging.INFO
-        log.log(level, "LOOKUP connecting to %s", self.address)
-        link = partial(LookupLink, self)
+    async def _connect(self) -> str:
+        """Returns why it has failed, or ended."""
+        address = parse_address(self._address)
         try:
             async with asyncio.timeout(limits.LOOKUP_CONNECT_NS / limits.SECOND):
                 if address.path:
-                    await loop.create_unix_connection(link, address.path)
+                    reader, self._writer = await asyncio.open_unix_connection(address.path)
                 else:
-                    await loop.create_connection(link, address.host, address.port)
+                    reader, self._writer = await asyncio.open_connection(address.host, address.port)
         except TimeoutError:
-            if self._link is not None:  # connected as the time was up: the loop closes it silently
-                self._link.connection_lost(None)
-            else:
-                self._failed("connecting - timed out")
+            return "connecting - timed out"
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            self._failed(f"connecting - {error}")
-
-    def opened(self, link: LookupLink) -> None:
-        if self._closed:
-            link.close()
-        else:
-            self._link = link
-
-    def lost(self, link: LookupLink, reason: str) -> None:
-        if self._link is link:
-            self._link = None
-            if link.age_s >= limits.LOOKUP_RETRY_NS_MAX / limits.SECOND:
-                self._failures = 0  # it was a good one: try again at once
-                self._last_failure = ""
-            self._failed(reason)
-
-    def _failed(self, reason: str) -> None:
-        self.settled.set()
-        if self._closed:
-            return
-        # An nsqlookupd that stays away is one line, not one every few seconds.
-        level = logging.DEBUG if reason == self._last_failure else logging.ERROR
-        log.log(level, "LOOKUPD(%s): %s", self.address, reason)
-        self._last_failure = reason
-        self._retry = self._loop.call_later(self._pause_s(), self._connect)
-        self._failures += 1
-
-    def _pause_s(self) -> float:
-        doubled_ns = limits.LOOKUP_RETRY_NS_MIN << min(self._failures, 16)
-        pause_s = min(doubled_ns, limits.LOOKUP_RETRY_NS_MAX) / limits.SECOND
-        return pause_s * self._dice.uniform(0.5, 1.0)
-
-
-class LookupLink(asyncio.Protocol):
-    """One connection of a peer: moves the bytes and watches the clock."""
-
-    def __init__(self, peer: LookupPeer) -> None:
-        self.dialogue = Dialogue(peer.identity)
-        self._peer = peer
-        self._loop = asyncio.get_running_loop()
-        self._opened_s = self._loop.time()
-        self._transport: asyncio.Transport | None = None
-        self._overdue: asyncio.TimerHandle | None = None
-        self._ping: asyncio.TimerHandle | None = None
-        self._reason = "connection closed"
-
-    @property
-    def age_s(self) -> float:
-        return self._loop.time() - self._opened_s
-
-    # --- callbacks of the loop ---
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        keep_alive(transport.get_extra_info("socket"))
-        self._peer.opened(self)
-        self._write(self.dialogue.begin())
-        self._arm_ping()
-
-    def data_received(self, data: bytes) -> None:
+            return f"connecting - {error}"
+        dialogue = self._dialogue = Dialogue(self._identity)
+        pinging = asyncio.get_running_loop().create_task(self._ping())
         try:
-            answered = self.dialogue.feed(data)
+            keep_alive(self._writer.get_extra_info("socket"))
+            async with asyncio.timeout(None) as self._overdue:
+                self._write(dialogue.begin())
+                while data := await reader.read(_READ_BYTES):
+                    self._take(dialogue, data)
+            return "connection closed"
+        except TimeoutError:
+            return f"{dialogue.owed[0].split()[0]} - no answer"
         except PeerFault as fault:
-            self._fail(str(fault))
-            return
+            return str(fault)
+        except OSError as error:
+            return f"connection lost - {error}"
+        except Exception:
+            log.exception("LOOKUPD(%s): internal error", self._address)
+            return "an internal error"
+        finally:
+            self._dialogue = None
+            pinging.cancel()
+            self._writer.transport.abort()
+
+    def _take(self, dialogue: Dialogue, data: bytes) -> None:
+        answered = dialogue.feed(data)
         if answered:
-            self._disarm()
-            if answered[0] == IDENTIFY:
-                self._introduced()
-            if self.dialogue.owed:
-                self._arm()
+            self._overdue.reschedule(None)
+            if answered[0] == IDENTIFY and dialogue.info is not None:
+                self._introduced(dialogue, dialogue.info)
+            if dialogue.owed:
+                self._await_answer()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self._disarm()
-        if self._ping is not None:
-            self._ping.cancel()
-        if error is not None and self._reason == "connection closed":
-            self._reason = f"connection lost - {error}"
-        self._peer.lost(self, self._reason)
+    def _introduced(self, dialogue: Dialogue, info: PeerInfo) -> None:
+        """The peer knows us: register everything."""
+        log.info("LOOKUPD(%s): peer info %s", self._address, info.text)
+        if not info.http_address:
+            log.error("LOOKUPD(%s): no broadcast address", self._address)
+        commands = list(all_commands(self._topics(), info.partitions))
+        for command in commands:
+            log.debug("LOOKUPD(%s): %s", self._address, command)
+        log.info("LOOKUPD(%s): registering %d topics and channels", self._address, len(commands))
+        self._write(b"".join(map(dialogue.command, commands)))
+        self.settled.set()
 
-    # --- calls of the peer ---
-
-    def send(self, command: str) -> None:
-        self._write(self.dialogue.command(command))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def _send(self, command: str) -> None:
+        if self._dialogue is not None:
+            self._write(self._dialogue.command(command))
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-            if self._overdue is None:
-                self._arm()
+        self._writer.write(data)
+        if data and self._overdue.when() is None:
+            self._await_answer()
 
-    def _introduced(self) -> None:
-        """The peer knows us: register everything."""
-        peer, info = self._peer, self.dialogue.info
-        if info is None:
-            return
-        log.info("LOOKUPD(%s): peer info %s", peer.address, info.text)
-        if not info.http_address:
-            log.error("LOOKUPD(%s): no broadcast address", peer.address)
-        commands = list(all_commands(peer.topics(), info.partitions))
-        for command in commands:
-            log.debug("LOOKUPD(%s): %s", peer.address, command)
-        log.info("LOOKUPD(%s): registering %d topics and channels", peer.address, len(commands))
-        if commands:
-            self._write(b"".join(map(self.dialogue.command, commands)))
-        peer.settled.set()
-
-    def _fail(self, reason: str) -> None:
-        self._reason = reason
-        self.close()
-
-    # --- time ---
-
-    def _arm(self) -> None:
-        self._disarm()  # a second timer would outlive the answer that it waits for
+    def _await_answer(self) -> None:
         wait_s = limits.LOOKUP_ANSWER_NS / limits.SECOND
-        self._overdue = self._loop.call_later(wait_s, self._on_overdue)
+        self._overdue.reschedule(asyncio.get_running_loop().time() + wait_s)
 
-    def _disarm(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
-
-    def _on_overdue(self) -> None:
-        self._overdue = None
-        self._fail(f"{self.dialogue.owed[0].split()[0]} - no answer")
-
-    def _arm_ping(self) -> None:
-        wait_s = limits.LOOKUP_PING_NS / limits.SECOND
-        self._ping = self._loop.call_later(wait_s, self._on_ping)
-
-    def _on_ping(self) -> None:
-        log.debug("LOOKUPD(%s): sending heartbeat", self._peer.address)
-        self.send(PING)
-        self._arm_ping()
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(limits.LOOKUP_PING_NS / limits.SECOND)
+            log.debug("LOOKUPD(%s): sending heartbeat", self._address)
+            self._send(PING)
