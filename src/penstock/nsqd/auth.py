@@ -18,8 +18,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote_plus
+
+import msgspec
 
 from penstock import limits
 from penstock.errors import AuthFailed, FetchFailed
@@ -170,76 +172,58 @@ class Auth:
         return await self._fetcher.get_json(f"{url}?{query}")
 
 
-# --- reading an answer ---
+# --- reading an answer: `null` counts as nothing, as in Go ---
+
+
+class _Entry(msgspec.Struct):
+    permissions: list[Literal["subscribe", "publish"]] | None = None
+    topic: str | None = None
+    channels: list[str | None] | None = None
+
+
+class _Answer(msgspec.Struct):
+    ttl: int | None = None
+    identity: str | None = None
+    identity_url: str | None = None
+    authorizations: list[_Entry | None] | None = None
 
 
 def read_grant(document: Any) -> Grant:
     """Raises AuthFailed with the rule that was broken."""
-    fields = _object(document, "the answer")
-    ttl_s = _typed(fields.get("ttl"), int, 0, "ttl")
-    if ttl_s <= 0:
-        raise AuthFailed(f"invalid TTL {ttl_s} (must be >0)")
-    entries = _list(fields.get("authorizations"), "authorizations")
-    if sum(_pattern_count(entry) for entry in entries) > limits.AUTH_PATTERNS_MAX:
+    try:
+        answer = msgspec.convert(_lowered({} if document is None else document), _Answer)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise AuthFailed(str(error)) from error
+    if (answer.ttl or 0) <= 0:
+        raise AuthFailed(f"invalid TTL {answer.ttl or 0} (must be >0)")
+    entries = [one or _Entry() for one in answer.authorizations or ()]
+    if sum(1 + len(one.channels or ()) for one in entries) > limits.AUTH_PATTERNS_MAX:
         raise AuthFailed(f"more than {limits.AUTH_PATTERNS_MAX} patterns")
     return Grant(
-        _typed(fields.get("identity"), str, "", "identity"),
-        _typed(fields.get("identity_url"), str, "", "identity_url"),
-        min(ttl_s, limits.AUTH_TTL_S_MAX),
-        tuple(_read_entry(entry) for entry in entries),
+        answer.identity or "",
+        answer.identity_url or "",
+        min(answer.ttl or 0, limits.AUTH_TTL_S_MAX),
+        tuple(map(_authorization, entries)),
     )
 
 
-def _read_entry(entry: Any) -> Authorization:
-    fields = _object(entry, "an authorization")
-    permissions = [
-        _typed(item, str, "", "a permission")
-        for item in _list(fields.get("permissions"), "permissions")
-    ]
-    for permission in permissions:
-        if permission not in (SUBSCRIBE, PUBLISH):
-            raise AuthFailed(f"unknown permission {permission!r}")
-    channels = _list(fields.get("channels"), "channels")
+def _lowered(value: Any) -> Any:
+    """Keys match in any letter case."""
+    if isinstance(value, dict):
+        return {key.lower(): _lowered(one) for key, one in value.items()}
+    return list(map(_lowered, value)) if isinstance(value, list) else value
+
+
+def _authorization(entry: _Entry) -> Authorization:
     return Authorization(
-        frozenset(permissions),
-        _pattern(fields.get("topic"), "topic"),
-        tuple(_pattern(channel, "channel") for channel in channels),
+        frozenset(entry.permissions or ()),
+        _pattern(entry.topic, "topic"),
+        tuple(_pattern(channel, "channel") for channel in entry.channels or ()),
     )
 
 
-def _pattern_count(entry: Any) -> int:
-    channels = entry.get("channels") if isinstance(entry, dict) else None
-    return 1 + (len(channels) if isinstance(channels, list) else 0)
-
-
-def _pattern(value: Any, kind: str) -> Pattern:
-    text = _typed(value, str, "", kind)
+def _pattern(text: str | None, kind: str) -> Pattern:
     try:
-        return Pattern(text)
+        return Pattern(text or "")
     except PatternInvalid as error:
         raise AuthFailed(f"unable to compile {kind} {text!r}: {error}") from error
-
-
-def _object(value: Any, name: str) -> dict[str, Any]:
-    """Keys in lower case: they match in any. `null` is an empty one, as in Go."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise AuthFailed(f"{name} is no object")
-    return {key.lower(): item for key, item in value.items()}
-
-
-def _list(value: Any, name: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise AuthFailed(f"{name} is no list")
-    return value
-
-
-def _typed(value: Any, kind: type[Any], zero: Any, name: str) -> Any:
-    if value is None:
-        return zero
-    if type(value) is not kind:
-        raise AuthFailed(f"{name} has the wrong type")
-    return value
