@@ -15,6 +15,7 @@ import asyncio
 import socket
 import ssl
 from asyncio.staggered import staggered_race
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
@@ -163,20 +164,18 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()  # everything that matters is said
 
 
+@dataclass(eq=False)
 class HttpClient:
     """`tls` of a secure origin; None: the system's authorities. Used from one event loop."""
 
-    def __init__(
-        self, tls: ssl.SSLContext | None, connect_s: float, bytes_max: int, keeps_connections: bool
-    ) -> None:
-        self._tls = tls
-        self._connect_s = connect_s
-        self._bytes_max = bytes_max
-        self._keeps_connections = keeps_connections
-        # Weak: one whose time was up as it connected is closed by the loop without a word.
-        self._open: WeakSet[_Connection] = WeakSet()
-        self._idle: dict[Origin, list[_Connection]] = {}
-        self._sweeping: asyncio.TimerHandle | None = None
+    _tls: ssl.SSLContext | None
+    _connect_s: float
+    _bytes_max: int
+    _keeps_connections: bool
+    # Weak: one whose time was up as it connected is closed by the loop without a word.
+    _open: WeakSet[_Connection] = field(default_factory=WeakSet)
+    _idle: dict[Origin, list[_Connection]] = field(default_factory=dict)
+    _sweeping: asyncio.TimerHandle | None = None
 
     async def exchange(self, outgoing: Outgoing) -> Fetched:
         """Raises HttpFailed."""

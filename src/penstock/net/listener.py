@@ -12,6 +12,7 @@ import socket
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -144,23 +145,20 @@ def keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+@dataclass(eq=False)
 class Acceptor:
     """Accepts on one listening socket and gives each connection to `on_connect`."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        on_connect: Callable[[socket.socket, str], None],
-    ) -> None:
-        self._loop = loop
-        self._sock = sock
-        self._on_connect = on_connect
-        self._pause: asyncio.TimerHandle | None = None
-        self._closed = False
+    _loop: asyncio.AbstractEventLoop
+    _sock: socket.socket
+    _on_connect: Callable[[socket.socket, str], None]
+    _pause: asyncio.TimerHandle | None = None
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
         self._refused_s = -limits.ACCEPT_REPORT_S  # when it was last reported
-        self.address = bound_address(sock)
-        loop.add_reader(sock.fileno(), self._accept)
+        self.address = bound_address(self._sock)
+        self._loop.add_reader(self._sock.fileno(), self._accept)
 
     def close(self) -> None:
         if self._closed:

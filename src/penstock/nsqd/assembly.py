@@ -60,25 +60,18 @@ class Ports(NamedTuple):
     on_fault: Callable[[Exception], None]  # of the program: what is in hand is in doubt
 
 
+@dataclass(eq=False)
 class Housekeeping:
     """The work of each second, and the search for delayed messages between turns. `each_second` is
     called before the broker visits its topics."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        broker: Broker,
-        turn: Turn,
-        each_second: Callable[[], None],
-        on_fault: Callable[[Exception], None],
-    ) -> None:
-        self._loop = loop
-        self._broker = broker
-        self._turn = turn
-        self._each_second = each_second
-        self._on_fault = on_fault
-        self._timer: asyncio.TimerHandle | None = None
-        self._searching: asyncio.TimerHandle | None = None  # the next slice of a search
+    _loop: asyncio.AbstractEventLoop
+    _broker: Broker
+    _turn: Turn
+    _each_second: Callable[[], None]
+    _on_fault: Callable[[Exception], None]
+    _timer: asyncio.TimerHandle | None = None
+    _searching: asyncio.TimerHandle | None = None  # the next slice of a search
 
     def stop(self) -> None:
         for timer in (self._timer, self._searching):

@@ -15,6 +15,7 @@ it.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from penstock import limits
@@ -30,20 +31,18 @@ from penstock.nsqd.http.arguments import flag, names_of
 log = logging.getLogger("penstock.nsqd")
 
 
+@dataclass(eq=False)
 class Drain:
     """`end` is called once, when nothing is left."""
 
-    def __init__(
-        self, broker: Broker, loop: asyncio.AbstractEventLoop, end: Callable[[], None]
-    ) -> None:
-        self.state = "off"  # then draining, then done
-        self.waits_for_delayed = True
-        self.waits_for_topics = False  # those without channels, and dead letters
-        self._broker = broker
-        self._loop = loop
-        self._end = end
-        self._timer: asyncio.TimerHandle | None = None
-        self._report_at = 0.0
+    _broker: Broker
+    _loop: asyncio.AbstractEventLoop
+    _end: Callable[[], None]
+    state: str = "off"  # then draining, then done
+    waits_for_delayed: bool = True
+    waits_for_topics: bool = False  # those without channels, and dead letters
+    _timer: asyncio.TimerHandle | None = None
+    _report_at: float = 0.0
 
     def begin(self, delayed: bool = True, topics: bool = False) -> None:
         """A second call changes what the drain waits for."""

@@ -16,6 +16,7 @@ has, and is here when one of its partitions is. An ephemeral topic is of one nod
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -37,28 +38,22 @@ Found = Topic | PenstockError
 Done = Callable[[Found], None]
 
 
+@dataclass(eq=False)
 class TopicMaker:
     """`lookups` gives the HTTP addresses of the connected nsqlookupds. `soon` has a turn run after
     an answer that came later."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        fetcher: Fetcher,
-        lookups: Callable[[], list[str]],
-        soon: Callable[[], None],
-        on_fault: Callable[[Exception], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._broker = broker
-        self._fetcher = fetcher
-        self._lookups = lookups
-        self._soon = soon
-        self._on_fault = on_fault  # of the program: the daemon stops
-        self._loop = loop
-        self._waiting: dict[str, list[Done]] = {}
-        self._shapes: dict[str, NewTopic] = {}  # of topics that are waited for, where one is wanted
-        self._tasks: set[asyncio.Task[None]] = set()
+    _broker: Broker
+    _fetcher: Fetcher
+    _lookups: Callable[[], list[str]]
+    _soon: Callable[[], None]
+    _on_fault: Callable[[Exception], None]  # of the program: the daemon stops
+    _loop: asyncio.AbstractEventLoop
+    _waiting: dict[str, list[Done]] = field(default_factory=dict)
+    _shapes: dict[str, NewTopic] = field(default_factory=dict)  # of those waited for, if wanted
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
 
     def topic(self, name: str, done: Done, shape: NewTopic = ANY) -> None:

@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from aetcd import rpc
@@ -64,6 +64,7 @@ from penstock.net.tasks import Tasks
 from penstock.replication.leader import Outcome
 
 _PULSE = Transaction((), (Put(PULSE, b""),))
+T = TypeVar("T")
 Changed = Callable[[Changes | Compacted | Failed], None]
 
 
@@ -224,10 +225,10 @@ class EtcdCoordinator:
         self._tasks.begin(self._transact(transaction, done))
 
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
-        self._tasks.begin(self._read(key, done))
+        self._answer(lambda: self._read(key), done)
 
     def list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
-        self._tasks.begin(self._list(prefix, done))
+        self._answer(lambda: self._list(prefix, done), done)
 
     def watch(
         self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
@@ -237,20 +238,18 @@ class EtcdCoordinator:
         return watch
 
     def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
-        self._tasks.begin(self._grant(ttl_ns, done))
+        self._answer(lambda: self._grant(ttl_ns), done)
 
     def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
-        self._tasks.begin(self._keep(lease, done))
+        self._answer(lambda: self._keep(lease), done)
 
     # --- calls ---
 
     async def _transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
         try:
-            response = await self._transacted(transaction)
+            settled = self._keys.settled(await self._transacted(transaction))
         except CoordinatorFailed as failed:
             settled = UNKNOWN._replace(reason=self._note(failed).reason)
-        else:
-            settled = self._keys.settled(response)
         done(settled)
 
     async def _transacted(self, transaction: Transaction) -> Any:
@@ -261,47 +260,45 @@ class EtcdCoordinator:
                 raise
         return await self._call("kv", "Txn", self._keys.refused(transaction.compares))
 
-    async def _read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
-        try:
-            response = await self._call("kv", "Range", self._keys.read(key))
-        except CoordinatorFailed as failed:
-            done(self._note(failed))
-        else:
-            entry = self._keys.entry(response.kvs[0]) if response.kvs else None
-            done(Reading(response.header.revision, entry))
-
-    async def _list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> None:
-        """All pages as of the revision of the first one."""
-        after, revision, more = b"", 0, True
-        while more:
-            request = self._keys.page(prefix, after, revision)
+    def _answer(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T | Failed], None]
+    ) -> None:
+        async def answer() -> None:
             try:
-                response = await self._call("kv", "Range", request, COORDINATOR_PAGE_NS)
+                found: T | Failed = await ask()
             except CoordinatorFailed as failed:
-                done(self._note(failed))
-                return
+                found = self._note(failed)
+            done(found)
+
+        self._tasks.begin(answer())
+
+    async def _read(self, key: str) -> Reading:
+        response = await self._call("kv", "Range", self._keys.read(key))
+        entry = self._keys.entry(response.kvs[0]) if response.kvs else None
+        return Reading(response.header.revision, entry)
+
+    async def _list(self, prefix: str, done: Callable[[KeyPage | Failed], None]) -> KeyPage:
+        """All pages as of the revision of the first one; returns the last."""
+        after, revision = b"", 0
+        while True:
+            request = self._keys.page(prefix, after, revision)
+            response = await self._call("kv", "Range", request, COORDINATOR_PAGE_NS)
             revision = revision or response.header.revision
-            more = response.more
-            after = response.kvs[-1].key if more else b""
-            done(KeyPage(revision, self._keys.entries(response.kvs), not more))
+            page = KeyPage(revision, self._keys.entries(response.kvs), not response.more)
+            if page.is_last:
+                return page
+            done(page)
+            after = response.kvs[-1].key
 
-    async def _grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
+    async def _grant(self, ttl_ns: int) -> Granted:
         request = rpc.LeaseGrantRequest(TTL=-(-ttl_ns // SECOND))
-        try:
-            response = await self._call("lease", "LeaseGrant", request)
-        except CoordinatorFailed as failed:
-            done(self._note(failed))
-        else:
-            done(Granted(response.ID, response.TTL * SECOND))
+        response = await self._call("lease", "LeaseGrant", request)
+        return Granted(response.ID, response.TTL * SECOND)
 
-    async def _keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
+    async def _keep(self, lease: int) -> Granted | LeaseGone:
         request = rpc.LeaseKeepAliveRequest(ID=lease)
-        try:
-            response = await self._call("lease", "LeaseKeepAlive", request)
-        except CoordinatorFailed as failed:
-            done(self._note(failed))
-        else:
-            done(Granted(lease, response.TTL * SECOND) if response.TTL else LeaseGone(lease))
+        response = await self._call("lease", "LeaseKeepAlive", request)
+        return Granted(lease, response.TTL * SECOND) if response.TTL else LeaseGone(lease)
 
     async def _watch(self, watch: EtcdWatch) -> None:
         self._watches.add(watch)

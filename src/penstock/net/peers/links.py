@@ -37,6 +37,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -87,42 +88,35 @@ class _Knock(asyncio.Protocol):
         transport.close()
 
 
+@dataclass(eq=False)
 class _Dial:
     """Attempts to reach one node."""
 
-    def __init__(self) -> None:
-        self.due_ns = 0
-        self.task: asyncio.Task[None] | None = None
+    due_ns: int = 0
+    task: asyncio.Task[None] | None = None
 
 
+@dataclass(eq=False, repr=False)  # it has secrets
 class PeerLinks:
     """Any node with the cluster's secret may link: its incarnation may be newer than the metadata
     here."""
 
-    def __init__(
-        self,
-        own: Own,
-        events: Events,
-        on_fault: Callable[[Exception], None],
-        server_tls: ssl.SSLContext | None = None,
-        client_tls: ssl.SSLContext | None = None,
-        silence_ns: int = PEER_SILENCE_NS,
-    ) -> None:
-        self.own = own
-        self.links: dict[int, PeerLink] = {}
-        self.reasons: dict[int, str] = {}  # why there is no link, by node
-        self._events = events
-        self._on_fault = on_fault
-        self._server_tls, self._client_tls = server_tls, client_tls
-        self._silence_ns = silence_ns
-        self._addresses: dict[int, PeerAddress] = {}
-        self._members: frozenset[int] = frozenset()
-        self._dials: dict[int, _Dial] = {}
-        self._number = 0  # of the newest session
-        self._received_ns: dict[int, int] = {}  # when something came last
-        self._now_ns = 0
-        self._server: asyncio.Server | None = None
-        self._strangers: set[PeerConnection] = set()  # nothing is known of them yet
+    own: Own
+    _events: Events
+    _on_fault: Callable[[Exception], None]
+    _server_tls: ssl.SSLContext | None = None
+    _client_tls: ssl.SSLContext | None = None
+    silence_ns: int = PEER_SILENCE_NS
+    links: dict[int, PeerLink] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)  # why there is no link, by node
+    _addresses: dict[int, PeerAddress] = field(default_factory=dict)
+    _members: frozenset[int] = field(default_factory=frozenset)
+    _dials: dict[int, _Dial] = field(default_factory=dict)
+    _number: int = 0  # of the newest session
+    _received_ns: dict[int, int] = field(default_factory=dict)  # when something came last
+    _now_ns: int = 0
+    _server: asyncio.Server | None = None
+    _strangers: set[PeerConnection] = field(default_factory=set)  # nothing is known of them yet
 
     # --- start and end ---
 
@@ -195,8 +189,8 @@ class PeerLinks:
         self._excuse(mono_ns - self._now_ns)
         self._now_ns = mono_ns
         for node, link in tuple(self.links.items()):
-            if link.is_whole and mono_ns - self._received_ns[node] >= self._silence_ns:
-                self._end(link, f"silent for {self._silence_ns / SECOND:g} s")
+            if link.is_whole and mono_ns - self._received_ns[node] >= self.silence_ns:
+                self._end(link, f"silent for {self.silence_ns / SECOND:g} s")
         for stranger in tuple(self._strangers):
             if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
                 stranger.close()
@@ -381,18 +375,16 @@ class PeerSession(NamedTuple):
     number: int
 
 
+@dataclass(eq=False)
 class PeerLink:
     """The link to one other node. `incarnation`: of its process."""
 
-    def __init__(
-        self, node: int, on_linked: Callable[[int, int], None], on_unlinked: Callable[[int], None]
-    ) -> None:
-        self.node = node
-        self.incarnation = 0
-        self.session: PeerSession | None = None
-        self.lanes: dict[PeerLane, PeerConnection] = {}
-        self._on_linked = on_linked
-        self._on_unlinked = on_unlinked
+    node: int
+    _on_linked: Callable[[int, int], None]
+    _on_unlinked: Callable[[int], None]
+    incarnation: int = 0
+    session: PeerSession | None = None
+    lanes: dict[PeerLane, PeerConnection] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:

@@ -13,6 +13,7 @@ what it was made from, so one that is late changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -126,14 +127,12 @@ def _held(
     }
 
 
+@dataclass(eq=False)
 class Restoring:
-    def __init__(
-        self, own: int, view: View, topics: Mapping[str, Topic], coordinator: Coordinator
-    ) -> None:
-        self._own = own
-        self._topics = topics
-        self._view = view
-        self._coordinator = coordinator
+    _own: int
+    _view: View
+    _topics: Mapping[str, Topic]
+    _coordinator: Coordinator
 
     def table(self) -> dict[str, Route]:
         size_max = limits.CLUSTER_MEMORIES_BYTES_MAX
