@@ -37,17 +37,17 @@ def escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def head(name: str, text: str) -> bytes:
-    return "".join(f"{line}\n" for line in _head(f"nsqd_{name}", text)).encode()
+def _head(name: str, text: str, kind: str = "gauge") -> str:
+    kind = "counter" if name.endswith("_total") else kind
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _head(name: str, text: str) -> tuple[str, str]:
-    kind = "counter" if name.endswith("_total") else "gauge"
-    return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
+def _sample(name: str, label: str, value: Value) -> str:
+    return f"{name}{{{label}}} {value}\n" if label else f"{name} {value}\n"
 
 
-def sample(name: str, label: str, value: Value) -> bytes:
-    return f"nsqd_{name}{{{label}}} {value}\n".encode()
+def _plain(name: str, text: str, value: Value, label: str = "") -> str:
+    return _head(name, text) + _sample(name, label, value)
 
 
 class Metric(NamedTuple, Generic[Of]):
@@ -96,12 +96,12 @@ CHANNEL_METRICS: tuple[Metric[Channel], ...] = (
     Metric("channel_oldest_age_seconds", "Oldest unfinished message.",
            lambda channel: channel.oldest_age_s or 0),
 )  # fmt: skip
-AUTO_ACKS = "channel_auto_acks_total"
+AUTO_ACKS = "nsqd_channel_auto_acks_total"
 AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (
     ("skipped", attrgetter("skips.count")),
     ("retried", attrgetter("auto_ack_count")),
 )
-LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
+LATENCY = "nsqd_channel_e2e_latency_seconds"  # over a sliding window
 
 
 def _figure(name: str, help: str, key: str) -> Metric[Row]:
@@ -139,10 +139,15 @@ Labelled = list[tuple[str, Row]]
 
 
 def metric_parts(deps: Deps) -> Iterator[bytes]:
-    yield from _encoded(_process(deps))
+    for text in _texts(deps):
+        yield text.encode("utf-8", "replace")
+
+
+def _texts(deps: Deps) -> Iterator[str]:
+    yield from _process(deps)
     if deps.member is not None:
-        yield from _encoded(cluster_lines(deps.member.state))
-    yield from _encoded(_syncs(deps.sync_times))
+        yield from cluster_lines(deps.member.state)
+    yield from _syncs(deps.sync_times)
     topics = [deps.broker.topics[name] for name in sorted(deps.broker.topics)]
     labelled = [(f'topic="{escape(topic.name)}"', topic) for topic in topics]
     channels = [
@@ -152,21 +157,16 @@ def metric_parts(deps: Deps) -> Iterator[bytes]:
     ]
     yield from _samples(TOPIC_METRICS, labelled)
     yield from _samples(CHANNEL_METRICS, channels)
-    yield head(AUTO_ACKS, "Messages that nsqd finished by itself, by reason.")
+    yield _head(AUTO_ACKS, "Messages that nsqd finished by itself, by reason.")
     for label, channel in channels:
         for reason, count in AUTO_ACK_REASONS:
-            yield sample(AUTO_ACKS, f'{label},reason="{reason}"', count(channel))
-    yield head(LATENCY, "From publish to FIN, at --e2e-processing-latency-percentile.")
+            yield _sample(AUTO_ACKS, f'{label},reason="{reason}"', count(channel))
+    yield _head(LATENCY, "From publish to FIN, at --e2e-processing-latency-percentile.")
     for label, channel in channels:
         for percentile in channel.latency.row()["percentiles"] or ():
             seconds = percentile["value"] / limits.SECOND
-            yield sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
+            yield _sample(LATENCY, f'{label},quantile="{percentile["quantile"]:g}"', seconds)
     yield from partition_parts(labelled)
-
-
-def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
-    for line in lines:
-        yield (line + "\n").encode("utf-8", "replace")
 
 
 def cluster_lines(state: ClusterState) -> Iterator[str]:
@@ -184,14 +184,14 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
          state.clock_ahead_ns / limits.SECOND),
     )  # fmt: skip
     for single in singles:
-        yield from _plain(*single)
+        yield _plain(*single)
 
 
 def _process(deps: Deps) -> Iterator[str]:
     broker, protocol = deps.broker, deps.protocol
     disk = disk_row(deps.options.data_path, deps.sync_times)
     label = f'version="{escape(__version__)}"'
-    yield from _plain("nsqd_info", "Build information.", 1, label)
+    yield _plain("nsqd_info", "Build information.", 1, label)
     singles = (
         ("nsqd_healthy", "1 while /ping answers OK.", int(broker.healthy)),
         ("nsqd_clock_ahead_seconds", "How far the clock is known to be ahead; else 0.",
@@ -217,12 +217,7 @@ def _process(deps: Deps) -> Iterator[str]:
         ("process_open_fds", "Open descriptors.", _open_descriptors()),
     )  # fmt: skip
     for single in singles:
-        yield from _plain(*single)
-
-
-def _plain(name: str, text: str, value: Value, label: str = "") -> Iterator[str]:
-    yield from _head(name, text)
-    yield f"{name}{{{label}}} {value}" if label else f"{name} {value}"
+        yield _plain(*single)
 
 
 def _open_descriptors() -> int:
@@ -235,29 +230,28 @@ def _open_descriptors() -> int:
 def _syncs(times: SyncTimes) -> Iterator[str]:
     """A histogram: its buckets count everything up to their bound."""
     name = "nsqd_sync_seconds"
-    yield f"# HELP {name} How long syncs of logs to the disk took."
-    yield f"# TYPE {name} histogram"
+    yield _head(name, "How long syncs of logs to the disk took.", "histogram")
     counts, total_ns = times.read()
     below = 0
     for bound_ns, count in zip((*limits.SYNC_BUCKETS_NS, None), counts, strict=True):
         below += count
         bound = "+Inf" if bound_ns is None else f"{bound_ns / limits.SECOND:g}"
-        yield f'{name}_bucket{{le="{bound}"}} {below}'
-    yield f"{name}_sum {total_ns / limits.SECOND}"
-    yield f"{name}_count {below}"
+        yield _sample(f"{name}_bucket", f'le="{bound}"', below)
+    yield _sample(f"{name}_sum", "", total_ns / limits.SECOND)
+    yield _sample(f"{name}_count", "", below)
 
 
-def partition_parts(topics: list[tuple[str, Topic]]) -> Iterator[bytes]:
+def partition_parts(topics: list[tuple[str, Topic]]) -> Iterator[str]:
     split = [(label, topic) for label, topic in topics if topic.partition_count > 1]
     of_topics: Labelled = []
     of_channels: Labelled = []
     for label, topic in split:
         of_topics += _labelled(label, topic_parts(topic))
-        yield b""  # a place to rest: so many rows take their time
+        yield ""  # a place to rest: so many rows take their time
         for name, channel in sorted(topic.channels.items()):
             label_too = f'{label},channel="{escape(name)}"'
             of_channels += _labelled(label_too, channel_parts(channel))
-            yield b""
+            yield ""
     yield from _samples(TOPIC_PARTITION_METRICS, of_topics)
     yield from _samples(CHANNEL_PARTITION_METRICS, of_channels)
 
@@ -266,8 +260,9 @@ def _labelled(label: str, rows: list[Row]) -> Labelled:
     return [(f'{label},partition="{row["partition"]}"', row) for row in rows]
 
 
-def _samples(metrics: tuple[Metric[Of], ...], measured: list[tuple[str, Of]]) -> Iterator[bytes]:
+def _samples(metrics: tuple[Metric[Of], ...], measured: list[tuple[str, Of]]) -> Iterator[str]:
     for metric in metrics:
-        yield head(metric.name, metric.help)
+        name = f"nsqd_{metric.name}"
+        yield _head(name, metric.help)
         for label, one in measured:
-            yield sample(metric.name, label, metric.read(one))
+            yield _sample(name, label, metric.read(one))

@@ -104,12 +104,7 @@ class HttpPublishing:
                 self._publish_stamped(topic, [request.body], parameters, answer, sections=given)
                 return
         done = self._answering(answer)
-        try:
-            topic.publish([request.body], due_ns, done, partition, sections)
-        except Refused:
-            self._deps.protocol.refused_count += 1
-            raise
-        self._soon()
+        self._take(topic.publish, [request.body], due_ns, done, partition, sections)
 
     def _publish_pack(
         self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
@@ -143,34 +138,21 @@ class HttpPublishing:
         if not call.request.body:
             raise HttpError(400, "MSG_EMPTY")
         message = Traced(trace_id_of(call.parameters), call.request.body)
-        self._publish_traced(call, call.parameters, [message])
+        self._publish_traced(call, [message])
 
     def mpubtrace(self, call: Call) -> None:
-        parameters = call.parameters  # first: a query that is none is refused before the body
+        _ = call.parameters  # first: a query that is none is refused before the body
         try:
             messages = split_many(call.request.body, self._deps.options.max_msg_size)
         except WireFault as error:
             too_big = error.fault is Fault.MESSAGE_TOO_BIG
             code = (413, "MSG_TOO_BIG") if too_big else (400, "BAD_BODY")
             raise HttpError(*code) from error
-        self._publish_traced(call, parameters, [Traced(*one) for one in messages])
+        self._publish_traced(call, [Traced(*one) for one in messages])
 
-    def _publish_traced(self, call: Call, parameters: Parameters, messages: list[Traced]) -> None:
+    def _publish_traced(self, call: Call, messages: list[Traced]) -> None:
         reply = partial(_stored_response, messages[0])
-
-        def publish(topic: Topic) -> None:
-            partition = partition_of(topic, parameters)
-            if is_stamped(parameters):
-                bodies = [message.body for message in messages]
-                sections = [message.sections for message in messages]
-                self._publish_stamped(topic, bodies, parameters, call.answer, reply, sections)
-                return
-            check_partition(topic, partition)
-            due_ns = due_ns_of(self._deps, parameters)
-            done = self._answering(call.answer, reply)
-            self._take(topic.publish_located, messages, due_ns, done, partition)
-
-        call.with_topic(publish)
+        call.with_topic(lambda topic: self._publish_located(topic, messages, call, reply))
 
     def pub_ext(self, call: Call) -> None:
         if not call.request.body:
@@ -178,26 +160,29 @@ class HttpPublishing:
         headers, found = headers_of(call.request, call.parameters)
 
         def publish(topic: Topic) -> None:
-            self._publish_headed(topic, _headed(topic, call.request, headers, found), call)
+            message = _headed(topic, call.request, headers, found)
+            reply = partial(_stored_response, message) if message.trace_id else just_ok
+            self._publish_located(topic, [message], call, reply, message.key)
 
         call.with_topic(publish)
 
-    def _publish_headed(self, topic: Topic, message: Headed, call: Call) -> None:
-        reply = partial(_stored_response, message) if message.trace_id else just_ok
-        parameters, sections = call.parameters, message.sections
+    def _publish_located(
+        self, topic: Topic, messages: Sequence[Traced | Headed], call: Call, reply: Reply,
+        key: bytes | None = None,
+    ) -> None:  # fmt: skip
+        parameters = call.parameters
         partition = partition_of(topic, parameters)
         if is_stamped(parameters):
-            if message.key is not None:
-                raise own_partition(message.key.decode("utf-8"))
-            bodies = [message.body]
-            self._publish_stamped(topic, bodies, parameters, call.answer, reply, [sections])
+            if key is not None:
+                raise own_partition(key.decode("utf-8"))
+            bodies, sections = [one.body for one in messages], [one.sections for one in messages]
+            self._publish_stamped(topic, bodies, parameters, call.answer, reply, sections)
             return
-        if partition == ANY and message.key is not None:
-            partition = topic.partition_of_key(message.key)
+        if partition == ANY and key is not None:
+            partition = topic.partition_of_key(key)
         check_partition(topic, partition)
-        due_ns = due_ns_of(self._deps, parameters)
-        done = self._answering(call.answer, reply)
-        self._take(topic.publish_located, [message], due_ns, done, partition)
+        due_ns, done = due_ns_of(self._deps, parameters), self._answering(call.answer, reply)
+        self._take(topic.publish_located, messages, due_ns, done, partition)
 
     # --- common parts ---
 
