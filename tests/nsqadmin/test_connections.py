@@ -101,15 +101,17 @@ async def test_nodes_are_asked_only_while_somebody_looks() -> None:
     watch, upstream = _Watch(), Saying(ours)
     connections = Connections(upstream, watch)
     got: list[list[Row]] = []
-    assert (watch.listening, upstream.asked) == ([], [])
+    (look,) = watch.listening
+    look(watch.latest)
+    assert upstream.asked == []
     end, end_other = connections.listen(got.append), connections.listen(got.append)
     await connections.ready()
     assert upstream.asked == ["/connections"]  # once for both
     assert [len(rows) for rows in got] == [1, 1]
     end()
-    assert len(watch.listening) == 1
     end_other()
-    assert (watch.listening, connections.latest) == ([], [])
+    look(watch.latest)
+    assert (upstream.asked, connections.latest) == (["/connections"], [])
 
 
 async def test_an_official_nsqd_is_asked_for_events_once() -> None:
@@ -120,6 +122,7 @@ async def test_an_official_nsqd_is_asked_for_events_once() -> None:
         await connections.ready()
         assert [one["kind"] for one in connections.latest] == ["producer"]
         end()
+        watch.listening[0](watch.latest)
     assert upstream.asked == ["/connections", "/stats", "/stats"]
 
 

@@ -40,35 +40,22 @@ class Connections:
         self._listeners = Listeners[list[Row]]()
         self.ready = self._listeners.ready
         self._without_route: set[str] = set()  # nsqds that only have /stats
-        self._end_watch: Callable[[], None] | None = None
         self._look = Errand()
         self._nodes: dict[str, _Node] = {}
         self.latest: list[Row] = []
+        watch.listen(self._on_snapshot)
 
     def listen(self, listener: Callable[[list[Row]], None]) -> Callable[[], None]:
         """Called with all rows, from now until the returned function is."""
-        remove = self._listeners.add(listener)
-        if self._end_watch is None:
-            self._end_watch = self._watch.listen(self._on_snapshot)
-            self._on_snapshot(self._watch.latest)
-
-        def end() -> None:
-            remove()
-            if not self._listeners:
-                self._stop()
-
+        end = self._listeners.add(listener)
+        self._on_snapshot(self._watch.latest)
         return end
 
-    def _stop(self) -> None:
-        """No page shows them any more: stop polling, and keep nothing."""
-        if self._end_watch is not None:
-            self._end_watch()
-            self._end_watch = None
-        self.latest, self._nodes, self._look.due_s = [], {}, 0.0
-        self._listeners.first.clear()
-
     def _on_snapshot(self, snapshot: Snapshot) -> None:
-        if self._look.is_due() and snapshot.nodes:
+        if not self._listeners:  # no page shows them any more: nothing is kept
+            self.latest, self._nodes, self._look.due_s = [], {}, 0.0
+            self._listeners.first.clear()
+        elif self._look.is_due() and snapshot.nodes:
             self._look.begin(self._ask(snapshot))
 
     async def _ask(self, snapshot: Snapshot) -> None:
@@ -79,8 +66,7 @@ class Connections:
                 del self._nodes[at]
             elif not snapshot.nodes[at].can_be_asked:
                 self._nodes[at].grow_old()
-        if self._end_watch is None:
-            self._nodes = {}
+        if not self._listeners:
             return  # the last one has left meanwhile
         took_s = max((one.took_s for one in self._nodes.values()), default=0.0)
         pause_s = min(took_s * limits.ADMIN_POLL_SHARE, limits.ADMIN_POLL_S_MAX)

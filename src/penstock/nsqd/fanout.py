@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
@@ -79,25 +80,21 @@ class FanOut:
 
     def spread(self, table: dict[str, Route]) -> None:
         """The routes of these verbs, from now on."""
-        for path in ABOUT_ALL | ABOUT_ONE:
-            route = table[path]
-            table[path] = route._replace(serve=self._spread(path, route.serve))
-        for path in ABOUT_METADATA:
-            route = table[path]
-            table[path] = route._replace(serve=self._passed_on(route.serve))
-        for path in OF_PRODUCERS:
-            route = table[path]
-            table[path] = route._replace(serve=self._to_producers_leader(route.serve))
+        for paths, serve in (
+            (ABOUT_ALL | ABOUT_ONE, self._at_all_leaders),
+            (ABOUT_METADATA, self._at_a_replica),
+            (OF_PRODUCERS, self._at_producers_leader),
+        ):
+            for path in paths:
+                here = table[path].serve
+                table[path] = table[path]._replace(serve=partial(serve, here))
 
-    def _to_producers_leader(self, serve: Serve) -> Serve:
-        def at_its_leader(request: Request, answer: Answer) -> None:
-            leader = self._producers_leader(request) if b"producer_id=" in request.query else None
-            if leader is None or leader == self._member.own:
-                serve(request, answer)
-            else:
-                self._begin(self._publish_at(request, leader, answer))
-
-        return at_its_leader
+    def _at_producers_leader(self, serve: Serve, request: Request, answer: Answer) -> None:
+        leader = self._producers_leader(request) if b"producer_id=" in request.query else None
+        if leader is None or leader == self._member.own:
+            serve(request, answer)
+        else:
+            self._begin(self._publish_at(request, leader, answer))
 
     def _producers_leader(self, request: Request) -> int | None:
         """None: the producer's leader is absent at present, or the request is invalid, and is
@@ -117,43 +114,37 @@ class FanOut:
         addresses = [self._member.http_address(node)]
         answer(await self._pass_on(request, addresses, headers, "stored"))
 
-    def _passed_on(self, serve: Serve) -> Serve:
-        def at_a_replica(request: Request, answer: Answer) -> None:
-            parameters = parse_query(request.query)
-            member, topic = self._member, parameters.get("topic", "")
-            held = member.view.topics.get(topic)
-            is_there = held is not None and not held.document.deleted  # else it is a tombstone
-            if is_there and ONLY_HERE not in parameters and not member.has_replica(topic):
-                nodes = member.view.nodes_for(topic)
-                self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
-            else:
-                serve(request, answer)
-
-        return at_a_replica
-
-    async def _pass_on_to(self, addresses: list[str], request: Request, answer: Answer) -> None:
-        answer(await self._pass_on(request, addresses))
+    def _at_a_replica(self, serve: Serve, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        member, topic = self._member, parameters.get("topic", "")
+        held = member.view.topics.get(topic)
+        is_there = held is not None and not held.document.deleted  # else it is a tombstone
+        if is_there and ONLY_HERE not in parameters and not member.has_replica(topic):
+            nodes = member.view.nodes_for(topic)
+            self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
+        else:
+            serve(request, answer)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _spread(self, path: str, serve: Serve) -> Serve:
-        def everywhere(request: Request, answer: Answer) -> None:
-            parameters = parse_query(request.query)
-            leaders = self._leaders(parameters)
-            if ONLY_HERE in parameters or not leaders or leaders == {self._member.own}:
-                serve(request, answer)
-                return
-            local: asyncio.Future[Response] | None = None
-            if self._member.own in leaders:
-                local = asyncio.get_running_loop().create_future()
-                serve(request, local.set_result)
-            others = sorted(leaders - {self._member.own})
-            self._begin(self._ask_all(path, request, others, local, answer))
+    async def _pass_on_to(self, addresses: list[str], request: Request, answer: Answer) -> None:
+        answer(await self._pass_on(request, addresses))
 
-        return everywhere
+    def _at_all_leaders(self, serve: Serve, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        leaders = self._leaders(parameters)
+        if ONLY_HERE in parameters or not leaders or leaders == {self._member.own}:
+            serve(request, answer)
+            return
+        local: asyncio.Future[Response] | None = None
+        if self._member.own in leaders:
+            local = asyncio.get_running_loop().create_future()
+            serve(request, local.set_result)
+        others = sorted(leaders - {self._member.own})
+        self._begin(self._ask_all(request, others, local, answer))
 
     def _leaders(self, parameters: Mapping[str, str]) -> set[int]:
         """The leaders that the request concerns. Raises HttpError where one is missing."""
@@ -168,19 +159,16 @@ class FanOut:
         return found
 
     async def _ask_all(
-        self,
-        path: str,
-        request: Request,
-        others: list[int],
-        local: asyncio.Future[Response] | None,
+        self, request: Request, others: list[int], local: asyncio.Future[Response] | None,
         answer: Answer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         addresses = map(self._member.http_address, others)
         asked = await asyncio.gather(*(self._pass_on(request, [one]) for one in addresses))
         responses = [*([await local] if local is not None else []), *asked]
         done = [one for one in responses if one.status == 200]
         failed = [one for one in responses if one.status != 200]
-        is_elsewhere = path in ABOUT_ONE or all(b"MESSAGE_NOT_FOUND" in one.body for one in failed)
+        is_of_one = request.path in ABOUT_ONE
+        is_elsewhere = is_of_one or all(b"MESSAGE_NOT_FOUND" in one.body for one in failed)
         answer(join_answers(done) if done and (not failed or is_elsewhere) else failed[0])
 
     async def _pass_on(
