@@ -3,28 +3,22 @@
 What speaks HTTP (`net/http.py`) hands an `Application` requests, and sends what it answers.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from penstock.net.bulk import FileBody
 
 _SMALL_BYTES = 64  # answers of many requests are that short: OK, or an error's code
 _SMALL_COUNT = 64
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
-
-
-class Body(Protocol):
-    """See `net/bulk.py`."""
-
-    length: int
-
-    def send(self, socket_fd: int, head: bytes, done: Callable[[OSError | None], None]) -> None: ...
-    def read(self, done: Callable[[bytes | OSError], None]) -> None: ...
-    def cancel(self) -> None: ...
-    def release(self) -> None: ...
 
 
 class Request(NamedTuple):
@@ -69,7 +63,7 @@ class Response(NamedTuple):
     content_type: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     closes: bool = False
-    file: Body | None = None  # in place of `body`
+    file: FileBody | None = None  # in place of `body`
 
 
 class BodyRule(NamedTuple):

@@ -19,13 +19,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.log.open_files import connections_end
 from penstock.net import incoming as refusals
 from penstock.net.exchange import (
     Application,
-    Body,
     Request,
     Response,
     encode,
@@ -33,6 +33,9 @@ from penstock.net.exchange import (
     encode_response,
 )
 from penstock.net.incoming import Admit, BodyRoom, Incoming, RefusedRequest
+
+if TYPE_CHECKING:
+    from penstock.net.bulk import FileBody
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -225,7 +228,7 @@ class HttpConnection(asyncio.Protocol):
         if self._incoming.waiting or self._read_paused:
             self._serve_waiting()
 
-    def _send_file(self, slot: _Slot, response: Response, body: Body) -> None:
+    def _send_file(self, slot: _Slot, response: Response, body: FileBody) -> None:
         """The slot stays the first until all of it is sent: so nothing else is written."""
         if self._sending is not None:
             return
@@ -359,7 +362,7 @@ class Sending:
     never within `start`."""
 
     _transport: asyncio.Transport
-    _body: Body
+    _body: FileBody
     _head: bytes
     _done: Callable[[OSError | None], None]
     _paused: bool = False  # the transport has enough to write

@@ -6,6 +6,11 @@ what a statement can see are the views that its names ask for, and nothing else.
 
 - A topic is a view of its messages, of the newest where there are more than `newest`; with an
   archive among the tables, of the archived ones and of the others in the log.
+  An archive is a Delta table of the lake that notes which logs its rows of a topic are from
+  (`pipelines/topic_logs.py`). So its rows and those of the live log meet at an offset: no message
+  comes twice, and none is missing while retention has not passed the archive. The rows of an
+  earlier log, of a topic that was made again, are in the archive alone. An archive may have begun
+  at the end of a log (`--from latest`): what came before is in the log alone.
 - A table of a lake is a view of its whole; it goes before a topic of the same name.
 
 The console's statements run in a process of their own:
@@ -29,23 +34,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from penstock import limits
 from penstock.command.extras import lacks_extra
-from penstock.errors import BrokerRefused, ConfigError, FetchFailed, PenstockError, QueryRefused
+from penstock.errors import (
+    BrokerRefused,
+    ConfigError,
+    DataLost,
+    FetchFailed,
+    LakeFailed,
+    PenstockError,
+    QueryRefused,
+)
 from penstock.ids import guid
-from penstock.nsqadmin.archives import archive_of
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    import pyarrow.dataset as ds
 
-    from penstock.nsqadmin.archives import Archive, Spans
     from penstock.nsqdapi.calls import Elsewhere, LogSpan
+    from penstock.pipelines.delta_reader import LakeTable
 
 T = TypeVar("T")
 _NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
@@ -161,9 +174,9 @@ class Query:
         self._connection.register(archived, archive.dataset)
         self._connection.register(logged, live)
         self._connection.execute(
-            f"""CREATE VIEW {_quoted(name)} AS
-            SELECT {", ".join(columns)} FROM {_quoted(archived)} WHERE topic = {_literal(topic)}
-            UNION ALL BY NAME SELECT * FROM {_quoted(logged)}"""
+            f"""CREATE VIEW {quoted(name)} AS
+            SELECT {", ".join(columns)} FROM {quoted(archived)} WHERE topic = {literal(topic)}
+            UNION ALL BY NAME SELECT * FROM {quoted(logged)}"""
         )
 
     def _refuse(self, name: str) -> None:
@@ -240,6 +253,66 @@ class Query:
                 self.notes.append(reason)
 
 
+# --- the archive of a topic, and what is beside it in the log ---
+
+_FOLDER = "_penstock_topics"  # of every archive on this machine
+Spans = Mapping[tuple[str, int], range]  # archived offsets, by identity and partition of a log
+
+
+class Archive(NamedTuple):
+    table: str  # its name
+    dataset: ds.Dataset
+    spans: Spans
+
+
+def archive_of(
+    topic: str, tables: Mapping[str, str], storage: Mapping[str, str], notes: list[str]
+) -> Archive | None:
+    """The first of the tables that has messages of the topic. A table that cannot be read is noted:
+    the log still gives an answer. Raises QueryRefused where the rows may be of several logs."""
+    from penstock.pipelines import topic_logs
+
+    found = {}
+    for name in sorted(tables):
+        try:
+            table = _opened(tables[name], storage)
+            noted = topic_logs.known(table.location).get(topic) if table is not None else None
+        except LakeFailed as error:
+            notes.append(f"{topic}: without what {name} may have of it: {error}")
+            continue
+        if table is not None and noted is not None and noted.noted:
+            found[name] = table, noted
+    if not found:
+        return None
+    chosen, *others = found
+    if others:
+        notes.append(f"{topic}: archived rows of {chosen}, not of {', '.join(others)}")
+    table, noted = found[chosen]
+    by_broker = any("@" in each for each in noted.noted)
+    reached = topic_logs.archived_spans(table, {topic}, by_broker)
+    spans: dict[tuple[str, int], range] = {}
+    for (_, broker, partition), span in reached.items():
+        try:
+            has_unnamed = (topic, "", partition) in reached
+            log = topic_logs.identity_of(noted, topic, broker, has_unnamed), partition
+        except DataLost as error:
+            rule = f"{topic} is in {chosen} with rows of several logs: name the table instead"
+            raise QueryRefused(rule) from error
+        spans[log] = topic_logs.joined(span, spans.get(log, span))
+    return Archive(chosen, table.dataset(), spans)
+
+
+def _opened(path: str, storage: Mapping[str, str]) -> LakeTable | None:
+    """None for a table that cannot be an archive."""
+    from penstock.pipelines.delta_reader import LakeTable, is_delta
+    from penstock.spark.delta_table import TableLocation
+
+    local = TableLocation(path, storage).local_path
+    if local is not None and not (local / _FOLDER).is_dir():
+        return None
+    return LakeTable(path, storage) if is_delta(path, storage) else None
+
+
 def _beside(span: LogSpan, archived: range) -> list[range]:
     """The offsets of a log that are not archived, the newest first. The archive may have begun at
     an end of the log, and retention may have passed it."""
@@ -258,11 +331,11 @@ def _log_schema() -> pa.Schema:
     return pa.schema([(name, COLUMNS[name].arrow_type) for name in names])
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -26,7 +26,7 @@ from penstock.errors import BrokerRefused, FetchFailed, PenstockError, QueryRefu
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
 from penstock.nsqadmin import console
-from penstock.nsqadmin.console import Question
+from penstock.nsqadmin.console import Question, literal
 from penstock.nsqadmin.messages import Log
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
@@ -69,9 +69,9 @@ def statement(tables: Sequence[str], wanted: Wanted, positions: Iterable[Message
     mine = _is_mine(wanted)
     known = ['SELECT topic, partition, "offset" FROM mine']
     known += [
-        f"SELECT {_text(one)}, {partition:d}, {offset:d}" for one, partition, offset in positions
+        f"SELECT {literal(one)}, {partition:d}, {offset:d}" for one, partition, offset in positions
     ]
-    none = ", ".join(_text(kind.label) for kind in sorted(ABOUT_NO_MESSAGE))
+    none = ", ".join(literal(kind.label) for kind in sorted(ABOUT_NO_MESSAGE))
     return (
         f"WITH events AS (SELECT * FROM ({whole}) WHERE {days}),"
         f" mine AS (SELECT * FROM events WHERE {mine}),"
@@ -94,10 +94,6 @@ def _is_mine(wanted: Wanted) -> str:
         return f"message_id = '{wanted.message_id:016x}'"
     signed = wanted.trace_id - _U64 if wanted.trace_id >= _U64 // 2 else wanted.trace_id
     return f"trace_id = {signed:d}"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def event_of(row: Sequence[Any]) -> Event:

@@ -257,7 +257,7 @@ def quoted(name: str) -> str:
     """In the form of a statement."""
     if _PLAIN.fullmatch(name) and name not in _RESERVED:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return console.quoted(name)
 
 
 def topics_of(deps: Deps) -> list[str]:
