@@ -39,12 +39,7 @@ class Request(NamedTuple):
 
     def header(self, name: bytes) -> bytes | None:
         """The value of the first header of this name (in lower case); None: there is none."""
-        start = self.fields.find(b"\r\n%b: " % name)
-        if start < 0:
-            return None
-        start += len(name) + 4
-        end = self.fields.find(b"\r\n", start)
-        return self.fields[start : end if end >= 0 else None]
+        return header_of(self.fields, name)
 
     def headers(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Headers whose names begin with this (in lower case), in their order: the rest of the
@@ -55,6 +50,15 @@ class Request(NamedTuple):
             if field.startswith(prefix):
                 name, _, value = field.partition(b": ")
                 yield name[len(prefix) :], value
+
+
+def header_of(fields: bytes, name: bytes) -> bytes | None:
+    start = fields.find(b"\r\n%b: " % name)
+    if start < 0:
+        return None
+    start += len(name) + 4
+    end = fields.find(b"\r\n", start)
+    return fields[start : end if end >= 0 else None]
 
 
 class Response(NamedTuple):

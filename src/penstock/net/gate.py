@@ -38,12 +38,6 @@ _RELATED = (None, b"same-origin", b"none")
 _HOST = re.compile(rb"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*")
 _NAME = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]*[0-9A-Za-z_])?", re.ASCII)
 _BEARER = b"bearer "
-_FIELDS = {
-    b"host": "host",
-    b"origin": "origin",
-    b"sec-fetch-site": "fetch_site",
-    b"authorization": "authorization",
-}
 
 
 class Caller(NamedTuple):
@@ -53,34 +47,6 @@ class Caller(NamedTuple):
     origin: bytes | None = None
     fetch_site: bytes | None = None
     authorization: bytes | None = None
-
-
-class CallerNotes:
-    """Notes on a head while it is read. `is_clear`: it has one Host at most, and a valid one."""
-
-    __slots__ = ("_values", "is_clear")
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self.is_clear = True
-
-    def note(self, name: bytes, value: bytes) -> None:
-        """`name` in lower case."""
-        field = _FIELDS.get(name)
-        if field is None:
-            return
-        value = value.strip()
-        if field == "host" and ("host" in self._values or not is_host(value)):
-            self.is_clear = False
-        self._values[field] = value
-
-    def note_authority(self, authority: bytes) -> None:
-        """A target in absolute form counts instead of Host."""
-        self.is_clear = self.is_clear and is_host(authority)
-        self._values["host"] = authority
-
-    def caller(self) -> Caller:
-        return Caller(**self._values)
 
 
 class Denial(NamedTuple):

@@ -44,8 +44,8 @@ import httptools
 
 from penstock import limits
 from penstock.net.api import HttpError, error_response
-from penstock.net.exchange import Application, BodyRule, Request, Response
-from penstock.net.gate import Caller, CallerNotes
+from penstock.net.exchange import Application, BodyRule, Request, Response, header_of
+from penstock.net.gate import Caller, is_host
 
 
 class BodyRoom:
@@ -269,10 +269,9 @@ class Incoming:
         self._method = ""
         self._path = b""
         self._query = b""
-        self._fields: list[bytes] = []
+        self._fields = bytearray()
         self._content_length = 0
         self._expects_continue = False
-        self._caller = CallerNotes()
         self._is_plain = True  # its head may be remembered
         self._body_bytes = 0
         self._behind_head_bytes = 0  # of body and framing, without those that came with the head
@@ -292,34 +291,33 @@ class Incoming:
         if self._head_bytes < 0:
             return  # a trailer, which says nothing about how to read the request
         name = name.lower()
-        self._fields.append(b"\r\n%b: %b" % (name, value.strip(b" \t")))
+        self._fields += b"\r\n%b: %b" % (name, value.strip(b" \t"))
         if name == b"content-length":
             if value.isdigit():
                 self._content_length = int(value[:20])
         elif name == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
-            self._is_plain = False
-        elif name in _NOT_PLAIN:
-            self._is_plain = False
-        else:
-            self._caller.note(name, value)
+        self._is_plain = self._is_plain and name not in _NOT_PLAIN
 
     def on_headers_complete(self) -> None:
         if self.deaf:
             return
         self._head_bytes = -1
         self._method = self._parser.get_method().decode("ascii")
-        target = self._target
+        target, fields = self._target, bytes(self._fields)
+        given = header_of(fields, b"host")
+        hosts = [] if given is None else [given]
         if not target.startswith(b"/") and b"://" in target:  # absolute form
             authority, _, rest = target.split(b"://", 1)[1].partition(b"/")
-            self._caller.note_authority(authority)
+            hosts.append(authority)  # it counts instead of Host
             target = b"/" + rest
         self._path, _, self._query = target.partition(b"?")
         path = self._path.decode("latin-1")
         self._rule = self._application.body_rule(self._method, path)
-        if not self._caller.is_clear:
+        is_clear = fields.count(b"\r\nhost: ") < 2 and all(map(is_host, hosts))
+        if not is_clear:
             self.end_with(BAD_REQUEST)
-        elif refusal := self._refusal(path):
+        elif refusal := self._refusal(path, hosts[-1] if hosts else None, fields):
             self._refuse(refusal)
         elif self._content_length > self._rule.bytes_max:
             self._refuse(self._rule.refusal)
@@ -374,13 +372,14 @@ class Incoming:
             self._parser.get_http_version(),
             keep_alive,
             self._rule.together,
-            b"".join(self._fields),
+            bytes(self._fields),
         )
 
-    def _refusal(self, path: str) -> Response | None:
+    def _refusal(self, path: str, host: bytes | None, fields: bytes) -> Response | None:
         if self._admit is None:
             return None
-        return self._admit(self._method, path, self.remote, self._caller.caller())
+        caller = Caller(host, *(header_of(fields, name) for name in _OF_CALLER))
+        return self._admit(self._method, path, self.remote, caller)
 
     def _refuse(self, response: Response) -> None:
         self.stop()
@@ -401,5 +400,6 @@ class Incoming:
 _HEAD_SECONDS = limits.HTTP_HEAD_NS / limits.SECOND
 _BODY_SECONDS = limits.HTTP_BODY_NS / limits.SECOND
 # `traceparent` is another one each time: remembered, it would push out heads that come again.
-_NOT_PLAIN = (b"upgrade", b"transfer-encoding", b"traceparent")
+_NOT_PLAIN = (b"expect", b"upgrade", b"transfer-encoding", b"traceparent")
+_OF_CALLER = (b"origin", b"sec-fetch-site", b"authorization")
 _NO_BODY = BodyRule(limits.HTTP_DISCARD_BYTES_MAX, Response(413, closes=True))
