@@ -50,7 +50,8 @@ class Client:
         )
         self.filter = None
         topics: Any = SimpleNamespace(
-            at_once=node.broker.topics.get, partitions_if_new=lambda name: 0
+            topic=lambda name, done: done(node.broker.topics.get(name)),
+            partitions_if_new=lambda name: 0,
         )
         auth: Any = SimpleNamespace(required=False)
         waits = Waits(topics, auth, self._guard)

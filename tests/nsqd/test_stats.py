@@ -12,7 +12,7 @@ import pytest
 from cases import each
 from penstock import __version__, limits
 from penstock.nsqd.http.about import short_duration
-from penstock.nsqd.stats import Query, View, json_parts
+from penstock.nsqd.stats import View, json_parts
 
 from .skewed import COUNTS, HEAVY, skewed
 from .skewed import lagging as make_it_lag
@@ -176,7 +176,7 @@ def test_a_topic_that_goes_while_the_document_is_made_is_left_out(nsqd: Running)
     nsqd.post(*(f"/topic/create?topic={name}" for name in "abc"))
 
     def look() -> bytes:
-        view = View(nsqd.daemon.broker, nsqd.daemon.protocol.sessions, Query(), 0)
+        view = View(nsqd.daemon.broker, nsqd.daemon.protocol.sessions, 0)
         parts = json_parts(view)
         first = [next(parts), next(parts), next(parts)]
         nsqd.daemon.broker.delete_topic("b")

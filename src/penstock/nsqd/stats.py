@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,17 +31,6 @@ Row = dict[str, Any]
 _encode_fast = msgspec.json.encode
 _CHANNELS, _CLIENTS = b'"channels":[', b'"clients":['
 CLIENTS_TOGETHER = 64  # rows made between two looks at the clock
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """The parameters of a request."""
-
-    topic: str = ""
-    channel: str = ""
-    include_clients: bool = True
-    include_memory: bool = True
-    partition: int | None = None  # the topics that have it, and only what it has
 
 
 def _chosen(session: Session) -> Row:
@@ -160,9 +148,13 @@ class View(NamedTuple):
 
     broker: Broker
     sessions: dict[int, Session]
-    query: Query
     start_time: int
     disk: Callable[[], Row] = dict
+    topic: str = ""
+    channel: str = ""
+    include_clients: bool = True
+    include_memory: bool = True
+    partition: int | None = None  # the topics that have it, and only what it has
 
 
 Clients = Iterator[list[Row]]  # some rows at a time
@@ -171,11 +163,11 @@ Channels = Iterator[tuple[Row, Clients]]
 
 def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
     """Each topic's row without channels, and its channels: rows without clients, and those."""
-    partition = view.query.partition
+    partition = view.partition
     for name in names:
         topic = view.broker.topics.get(name)
         if topic is not None and (partition is None or topic.leads(partition)):
-            channels = broker_stats.chosen_channels(topic, view.query.channel)
+            channels = broker_stats.chosen_channels(topic, view.channel)
             if channels is not None:
                 row = broker_stats.split_topic(broker_stats.topic_row(topic, []), topic, partition)
                 yield row, _walk_channels(view, channels)
@@ -183,10 +175,10 @@ def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
 
 def _walk_channels(view: View, channels: list[Channel]) -> Channels:
     for channel in channels:
-        consumers = channel.consumers if view.query.include_clients else ()
+        consumers = channel.consumers if view.include_clients else ()
         clients = rows_of([conn.owner for conn in consumers])
         row = broker_stats.channel_row(channel, None)
-        yield broker_stats.split_channel(row, channel, view.query.partition), clients
+        yield broker_stats.split_channel(row, channel, view.partition), clients
 
 
 def rows_of(
@@ -242,7 +234,7 @@ def _pub_counts(published: dict[bytes, int]) -> list[Row]:
 
 def producers(view: View) -> Iterator[list[Row]]:
     """Every connection that has published, consumers included."""
-    if view.query.include_clients:
+    if view.include_clients:
         sessions = view.sessions.values()
         yield from rows_of([session for session in sessions if session.conn.published])
 
@@ -259,8 +251,8 @@ def encode(value: Any) -> bytes:
 
 
 def json_parts(view: View) -> Iterator[bytes]:
-    broker, query = view.broker, view.query
-    names = broker_stats.chosen_names(broker.topics, query.topic)
+    broker = view.broker
+    names = broker_stats.chosen_names(broker.topics, view.topic)
     head = {"version": __version__, "health": broker.health, "start_time": view.start_time}
     yield encode(head)[:-1] + b',"topics":'
     if names is None:
@@ -269,14 +261,14 @@ def json_parts(view: View) -> Iterator[bytes]:
         yield b"["
         yield from _topics(view, names)
         yield b"]"
-    if query.include_memory:
+    if view.include_memory:
         yield b',"memory":' + encode(memory_row())
     start = b',"producers":['
     for part in _listed(producers(view)):
         yield start + part
         start = b""
     yield b',"producers":null' if start else b"]"
-    if not query.topic:  # it is about the whole daemon
+    if not view.topic:  # it is about the whole daemon
         yield b',"disk":' + encode(view.disk())
     yield b',"draining":true}' if broker.draining else b"}"
 
@@ -293,7 +285,7 @@ def _topics(view: View, names: list[str]) -> Iterator[bytes]:
     for row, channels in walk(view, names):
         before, after = _cut(row, _CHANNELS)
         yield separator + before
-        yield from _channels(channels, view.query.include_clients)
+        yield from _channels(channels, view.include_clients)
         yield after
         separator = b","
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.broker.changes import ask_for_channel
 from penstock.broker.ports import MetadataDone
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.nsqd")
 
 
+T = TypeVar("T")
 Guard = Callable[..., None]  # session, act, *arguments: runs `act`, and answers with its error
 Ask = Callable[[MetadataDone], None]  # it is given what it is to call: at once, or later
 
@@ -69,15 +70,7 @@ class Waits:
                 raise failed(fault, found) from found
             _act(fault, partial(act, found))
 
-        try:
-            topic = self._topics.at_once(name.decode("ascii"))
-        except PenstockError as error:
-            raise failed(fault, error) from error
-        if topic is not None:
-            act_or_fail(topic)
-            return
-        go_on = self.pause(session)
-        self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
+        self._until(session, partial(self._topics.topic, name.decode("ascii")), act_or_fail)
 
     def with_channel(
         self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
@@ -106,18 +99,20 @@ class Waits:
         self._until(session, ask, act_or_fail)
 
     def _until(
-        self, session: Session, ask: Ask, act_or_fail: Callable[[PenstockError | None], None]
-    ) -> None:
-        outcomes: list[PenstockError | None] = []
-        report: Callable[[PenstockError | None], None] = outcomes.append
-        ask(lambda error: report(error))
+        self, session: Session, ask: Callable[[Callable[[T], None]], None],
+        act_or_fail: Callable[[T], None],
+    ) -> None:  # fmt: skip
+        """`ask` is given what it is to call with the outcome: at once, or later."""
+        outcomes: list[T] = []
+        report: Callable[[T], None] = outcomes.append
+        ask(lambda outcome: report(outcome))
         if outcomes:
             act_or_fail(outcomes[0])
             return
         go_on = self.pause(session)
 
-        def report_later(error: PenstockError | None) -> None:
-            go_on(lambda: act_or_fail(error))
+        def report_later(outcome: T) -> None:
+            go_on(lambda: act_or_fail(outcome))
 
         report = report_later
 

@@ -19,7 +19,6 @@ from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel,
 from penstock.nsqd.http.deps import Call
 from penstock.nsqd.metrics import CONTENT_TYPE, metric_parts
 from penstock.nsqd.stats import (
-    Query,
     Row,
     View,
     connection_parts,
@@ -67,15 +66,15 @@ def cluster(call: Call) -> None:
 
 def stats(call: Call) -> None:
     deps, identity, parameters = call.deps, call.deps.identity, call.parameters
-    query = Query(
+    disk = partial(disk_row, deps.options.data_path, deps.sync_times)
+    view = View(
+        deps.broker, deps.protocol.sessions, identity.start_time, disk,
         parameters.get("topic", ""),
         parameters.get("channel", ""),
         parameters.get("include_clients", "true") not in FALSE,
         parameters.get("include_mem", "true") not in FALSE,
         _partition(parameters),
-    )
-    disk = partial(disk_row, deps.options.data_path, deps.sync_times)
-    view = View(deps.broker, deps.protocol.sessions, query, identity.start_time, disk)
+    )  # fmt: skip
     if parameters.get("format") == "json":
         call.in_slices(json_parts(view), JSON)
     else:
@@ -164,7 +163,7 @@ def _lines(view: View, version_line: str, uptime_ns: int) -> Iterator[str]:
     yield f"Health: {broker.health}"
     if broker.draining:
         yield "Draining: no publishes are taken, deliveries go on until nothing is left"
-    if view.query.include_memory:
+    if view.include_memory:
         yield from ("", "Memory:")
         for name, value in memory_row().items():
             yield f"   {name:<25}\t{value}"
@@ -176,7 +175,7 @@ def _lines(view: View, version_line: str, uptime_ns: int) -> Iterator[str]:
 
 
 def _topics(view: View, now_s: int) -> Iterator[str]:
-    names = broker_stats.chosen_names(view.broker.topics, view.query.topic) or []
+    names = broker_stats.chosen_names(view.broker.topics, view.topic) or []
     heading = "Topics:"
     for topic, channels in walk(view, names):
         yield heading
