@@ -219,7 +219,7 @@ async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
     try:
         await world.connected()
         world.lookups.set_addresses([world.lookupd.address, other.address])
-        assert world.lookups.addresses == [world.lookupd.address, other.address]
+        assert list(world.lookups.peers) == [world.lookupd.address, other.address]
         await until(lambda: bool(other.received) and "REGISTER u" in other.received[0])
         assert len(world.lookups.http_addresses()) == 2
         world.changed(TopicChange.TOPIC_CREATED, "v")
@@ -230,7 +230,7 @@ async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
         for wrong in ("127.0.0.1:notaport", "no-port"):
             with pytest.raises(ConfigError):
                 world.lookups.set_addresses([wrong])
-        assert world.lookups.addresses == [other.address]
+        assert list(world.lookups.peers) == [other.address]
         assert (len(other.received), len(world.lookupd.received)) == (1, 1)
     finally:
         await world.lookups.stop()

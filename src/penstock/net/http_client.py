@@ -127,7 +127,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, connections: WeakSet[_Connection]) -> None:
         self._connections = connections
         self._answer: _Answer | None = None
-        self.idle_since_s = 0.0
+        self.expiry: asyncio.TimerHandle  # while it is idle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -175,7 +175,6 @@ class HttpClient:
     # Weak: one whose time was up as it connected is closed by the loop without a word.
     _open: WeakSet[_Connection] = field(default_factory=WeakSet)
     _idle: dict[Origin, list[_Connection]] = field(default_factory=dict)
-    _sweeping: asyncio.TimerHandle | None = None
 
     async def exchange(self, outgoing: Outgoing) -> Fetched:
         """Raises HttpFailed."""
@@ -213,10 +212,9 @@ class HttpClient:
         """Requests that are on their way fail."""
         for connection in list(self._open):
             connection.close()
+        for connection in chain.from_iterable(self._idle.values()):
+            connection.expiry.cancel()
         self._idle.clear()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
 
     # --- connections that wait for the next request ---
 
@@ -224,33 +222,27 @@ class HttpClient:
         """The most recently used one: the least likely to be closed by the server."""
         idle = self._idle.get(origin, [])
         while idle:
-            connection = idle.pop()
+            connection = idle[-1]
+            self._forget(origin, connection)
             if connection.is_open:
                 return connection
         return None
 
     def _keep(self, origin: Origin, connection: _Connection) -> None:
-        loop = asyncio.get_running_loop()
-        connection.idle_since_s = loop.time()
         self._idle.setdefault(origin, []).append(connection)
-        if self._sweeping is None:
-            self._sweeping = loop.call_later(_IDLE_SECONDS, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close connections that have been idle for long, and repeat while there are more."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() - _IDLE_SECONDS
-        self._sweeping = None
-        for origin, idle in list(self._idle.items()):
-            for connection in idle:
-                if connection.idle_since_s <= until_s:
-                    connection.close()
-            left = [one for one in idle if one.is_open]
-            if left:
-                self._idle[origin] = left
-                self._sweeping = self._sweeping or loop.call_later(_IDLE_SECONDS, self._sweep)
-            else:
-                del self._idle[origin]
+        connection.expiry = loop.call_later(_IDLE_SECONDS, self._expire, origin, connection)
+
+    def _expire(self, origin: Origin, connection: _Connection) -> None:
+        self._forget(origin, connection)
+        connection.close()
+
+    def _forget(self, origin: Origin, connection: _Connection) -> None:
+        connection.expiry.cancel()
+        idle = self._idle[origin]
+        idle.remove(connection)
+        if not idle:
+            del self._idle[origin]
 
     # --- new ones ---
 

@@ -58,10 +58,6 @@ class Lookups:
         self._dice = dice
         self._identity: Mapping[str, Any] | None = None
 
-    @property
-    def addresses(self) -> list[str]:
-        return list(self.peers)
-
     def set_addresses(self, addresses: Sequence[str]) -> None:
         """Drop peers that are not in the list, and add the new ones. Raises ConfigError for an
         invalid address; then nothing has changed."""

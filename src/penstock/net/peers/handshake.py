@@ -86,10 +86,6 @@ class Reason(IntEnum):
     SESSION = 5
     PROOF = 6
 
-    @property
-    def text(self) -> str:
-        return _TEXTS[self]
-
 
 _TEXTS = {
     Reason.VERSION: "it speaks another version of the protocol",
@@ -189,7 +185,7 @@ class PeerRefused(PeerFault):
     """This node refuses the other one, or is refused by it. `answer`: the last output."""
 
     def __init__(self, reason: Reason, answer: bytes = b"") -> None:
-        super().__init__(reason.text)
+        super().__init__(_TEXTS[reason])
         self.reason = reason
         self.answer = answer
 
@@ -216,15 +212,9 @@ class Dialling:
         self.rest = b""
         self._own = own
         self._greeting = Greeting(
-            HandshakeKind.GREETING,
-            lane,
-            own.cluster,
-            own.node,
-            node,
-            own.incarnation,
-            session,
+            HandshakeKind.GREETING, lane, own.cluster, own.node, node, own.incarnation, session,
             nonce,
-        )
+        )  # fmt: skip
         self._buffer = b""
 
     def begin(self) -> bytes:
@@ -269,19 +259,10 @@ class Listening:
         self._own = own
         self._nonce = nonce
         self._may_link = may_link
-        self._greeting: Greeting | None = None
-        self._welcome: Greeting | None = None
+        self.greeting: Greeting  # from WELCOMED on
+        self.lane: PeerLane
+        self._welcome: Greeting
         self._buffer = b""
-
-    @property
-    def greeting(self) -> Greeting:
-        if self._greeting is None:
-            raise RuntimeError("nothing was said on this connection yet")
-        return self._greeting
-
-    @property
-    def lane(self) -> PeerLane:
-        return lane_of(self.greeting)
 
     def feed(self, data: bytes) -> bytes:
         """Raises PeerFault."""
@@ -301,15 +282,14 @@ class Listening:
         reason = self._hindrance(greeting)
         if reason is not None:
             raise PeerRefused(reason, refusal(reason, greeting.session))
-        own = self._own
+        own, self.lane = self._own, lane_of(greeting)
         bare = Greeting(
-            HandshakeKind.WELCOME, lane_of(greeting), own.cluster, own.node, greeting.source,
-            own.incarnation,
-            greeting.session, self._nonce, NO_PROOF,
+            HandshakeKind.WELCOME, self.lane, own.cluster, own.node, greeting.source,
+            own.incarnation, greeting.session, self._nonce, NO_PROOF,
         )  # fmt: skip
         secret = own.secrets[0] if own.secrets else b""
         given = proof(secret, HandshakeKind.WELCOME, greeting, bare)
-        self._greeting, self._welcome = greeting, bare
+        self.greeting, self._welcome = greeting, bare
         self.state = HandshakeState.WELCOMED
         return bare._replace(proof=given).encode()
 
@@ -323,9 +303,7 @@ class Listening:
         return self._may_link(greeting.source, greeting.incarnation, greeting.session)
 
     def _open(self, given: bytes) -> None:
-        greeting, welcome = self._greeting, self._welcome
-        if greeting is None or welcome is None:
-            raise RuntimeError("a proof before a greeting")
+        greeting, welcome = self.greeting, self._welcome
         if not is_proven(self._own.secrets, given, HandshakeKind.GREETING, greeting, welcome):
             raise PeerRefused(Reason.PROOF, refusal(Reason.PROOF, greeting.session))
         self.state = HandshakeState.OPEN
