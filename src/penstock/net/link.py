@@ -176,9 +176,6 @@ class ServerLink:
 
     # --- socket to kernel ---
 
-    def _on_readable(self) -> None:
-        self.guard(self._receive)
-
     def _receive(self) -> None:
         wanted = self.conn.reading and not (self._backlog or self._received_all)
         if self._state is LinkState.OPEN and not wanted:
@@ -293,7 +290,7 @@ class ServerLink:
             return
         self._unsent = self._pushed(memoryview(data))
         if self._unsent:
-            self._links.loop.add_writer(self._sock.fileno(), self._on_writable)
+            self._links.loop.add_writer(self._sock.fileno(), self.guard, self._send_rest)
 
     def _pushed(self, data: memoryview) -> memoryview:
         """The bytes that the socket did not accept."""
@@ -304,9 +301,6 @@ class ServerLink:
         except OSError as error:
             self._lost(error)
             return _NOTHING
-
-    def _on_writable(self) -> None:
-        self.guard(self._send_rest)
 
     def _send_rest(self) -> None:
         self._unsent = self._pushed(self._unsent)
@@ -369,7 +363,7 @@ class ServerLink:
     def _watch(self) -> None:
         if not self._watched and self._state is not LinkState.CLOSED:
             self._watched = True
-            self._links.loop.add_reader(self._sock.fileno(), self._on_readable)
+            self._links.loop.add_reader(self._sock.fileno(), self.guard, self._receive)
 
     def _watch_anew(self) -> None:
         """A reset came right after some bytes. uvloop reports an error once and then stops

@@ -22,6 +22,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ from penstock.kernel import murmur3_32
 from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger, LedgerNode
-from penstock.net.api import Route
+from penstock.net.api import POST, Route
 from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
@@ -71,7 +72,7 @@ from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
-from penstock.nsqd.cluster_state import ClusterState, NodeStates
+from penstock.nsqd.cluster_state import ClusterState, change_node
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
@@ -233,7 +234,7 @@ class ClusterMember:
             before = self._replaced
             new = LedgerNode(
                 generation=before.generation if before is not None else 0,
-                cluster=_bytes(self._uuid),
+                cluster=self._uuid.to_bytes(16, "big"),
                 uuid=secrets.token_bytes(16),
             )
             if before is not None:  # its ids may have been given out, by a clock ahead of this one
@@ -404,7 +405,8 @@ class ClusterMember:
 
     def extend(self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]) -> None:
         """Verbs about messages reach the leaders of all partitions, and nodes have a state."""
-        table |= NodeStates(self.view, self.coordinator).table()
+        change = partial(change_node, self.view, self.coordinator)
+        table["/cluster/node"] = Route(POST, change)
         table |= Restoring(self.own, self.view, self._broker.topics, self.coordinator).table()
         secret = secrets[0].decode("ascii") if secrets else ""
         FanOut(self, fetcher, secret).spread(table)
@@ -545,10 +547,6 @@ def _difference(ahead_ns: int) -> str:
         f"the clock is {amount} {way} those of most other nodes: set it right. Timestamps and due "
         "times of messages jump with each change of leadership"
     )
-
-
-def _bytes(uuid: int) -> bytes:
-    return uuid.to_bytes(16, "big")
 
 
 def _boot_id() -> bytes:

@@ -27,7 +27,7 @@ from penstock.cluster.documents import DRAINING, MEMBERSHIP, REMOVED, STATES, id
 from penstock.cluster.metadata_topics import target_for
 from penstock.errors import StorageError
 from penstock.limits import NODE_ID_MAX, SECOND
-from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, because, error_response
+from penstock.net.api import EMPTY, Answer, HttpError, because, error_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
 from penstock.nsqd.stats import encode
@@ -227,45 +227,38 @@ def _bytes_from(log: LogView, offset: int) -> int:
         return 0
 
 
-class NodeStates:
-    def __init__(self, view: View, coordinator: Coordinator) -> None:
-        self._view = view
-        self._coordinator = coordinator
+def change_node(view: View, coordinator: Coordinator, request: Request, answer: Answer) -> None:
+    parameters = parse_query(request.query)
+    text, state = parameters.get("node", ""), parameters.get("state", "")
+    number = whole_number(text, NODE_ID_MAX)
+    if number is None:
+        raise because(400, "INVALID_NODE", f"node {text!r}: a number is needed")
+    if state not in STATES:
+        raise because(400, "INVALID_STATE", f"state {state!r}: one of {', '.join(STATES)}")
+    held = view.memberships.get(number)
+    if held is None:
+        raise because(404, "NODE_NOT_FOUND", f"the cluster has no node {number}")
+    if state == REMOVED:
+        _check_gone(view, number)
+    key = keys.member(number)
+    put = Put(key, MEMBERSHIP.encode(held.document._replace(state=state)))
+    coordinator.transact(
+        Transaction((RevisionIs(key, held.revision),), (put,)),
+        lambda settled: _answer(settled, answer),
+    )
 
-    def table(self) -> dict[str, Route]:
-        return {"/cluster/node": Route(POST, self._change)}
 
-    def _change(self, request: Request, answer: Answer) -> None:
-        parameters = parse_query(request.query)
-        text, state = parameters.get("node", ""), parameters.get("state", "")
-        number = whole_number(text, NODE_ID_MAX)
-        if number is None:
-            raise because(400, "INVALID_NODE", f"node {text!r}: a number is needed")
-        if state not in STATES:
-            raise because(400, "INVALID_STATE", f"state {state!r}: one of {', '.join(STATES)}")
-        held = self._view.memberships.get(number)
-        if held is None:
-            raise because(404, "NODE_NOT_FOUND", f"the cluster has no node {number}")
-        if state == REMOVED:
-            self._check_gone(number)
-        key = keys.member(number)
-        put = Put(key, MEMBERSHIP.encode(held.document._replace(state=state)))
-        self._coordinator.transact(
-            Transaction((RevisionIs(key, held.revision),), (put,)),
-            lambda settled: _answer(settled, answer),
-        )
-
-    def _check_gone(self, number: int) -> None:
-        if number in self._view.nodes:
-            raise because(409, "NODE_LIVES", f"node {number} lives: stop it first")
-        for name, held in self._view.partitions.items():
-            record = held.document
-            if number in record.wanted or record.member_on(number) is not None:
-                where = f"{name.topic}/{name.number}"
-                is_draining = self._view.memberships[number].document.state == DRAINING
-                do = "add a node that takes it" if is_draining else "drain it first"
-                reason = f"node {number} has a replica of {where}: {do}"
-                raise because(409, "NODE_HAS_REPLICAS", reason)
+def _check_gone(view: View, number: int) -> None:
+    if number in view.nodes:
+        raise because(409, "NODE_LIVES", f"node {number} lives: stop it first")
+    for name, held in view.partitions.items():
+        record = held.document
+        if number in record.wanted or record.member_on(number) is not None:
+            where = f"{name.topic}/{name.number}"
+            is_draining = view.memberships[number].document.state == DRAINING
+            do = "add a node that takes it" if is_draining else "drain it first"
+            reason = f"node {number} has a replica of {where}: {do}"
+            raise because(409, "NODE_HAS_REPLICAS", reason)
 
 
 def _answer(settled: Settled, answer: Answer) -> None:

@@ -80,7 +80,7 @@ class Protocol:
         self._commands: dict[bytes, Callable[[Session, list[bytes]], None]] = {
             b"IDENTIFY": self._identify,
             b"AUTH": self._auth,
-            b"NOP": self._nop,
+            b"NOP": lambda session, params: None,
         }
         for side in (
             Publishing(broker, options, clock, self._waits),
@@ -263,6 +263,3 @@ class Protocol:
             session.conn.reply(FrameType.RESPONSE, grant.encode())
 
         self._waits.ask_auth(session, answer)
-
-    def _nop(self, session: Session, params: list[bytes]) -> None:
-        pass

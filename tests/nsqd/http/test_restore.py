@@ -35,7 +35,7 @@ from penstock.cluster.metadata_topics import (
 from penstock.cluster.view import View
 from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
-from penstock.nsqd.cluster_state import NodeStates
+from penstock.nsqd.cluster_state import change_node
 from penstock.nsqd.http.restore import Restoring, memory_document, memory_of
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
@@ -194,11 +194,10 @@ class NodesDesk:
     def ask(self, query: str) -> tuple[int, str]:
         """The status, and the code with its reason."""
         answers: list[Response] = []
-        path = "/cluster/node"
-        request = Request("POST", path, query.encode(), b"", "r", "1.1", True, False, b"")
-        serve = NodeStates(self.view, self.port).table()[path].serve
+        path, data = "/cluster/node", query.encode()
+        request = Request("POST", path, data, b"", "r", "1.1", True, False, b"")
         try:
-            serve(request, answers.append)
+            change_node(self.view, self.port, request, answers.append)
         except HttpError as error:
             return error.status, f"{error.code}: {error.details['reason']}"
         self.port.run(0)

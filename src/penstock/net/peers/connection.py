@@ -33,10 +33,10 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, handshake: Dialling | Listening, since_ns: int) -> None:
         self.since_ns = since_ns
-        self.on_open: Callable[[], None] = _nothing
+        self.on_open: Callable[[], None] = lambda: None
         self.space: Callable[[], memoryview] = lambda: self._greeting
-        self.on_filled: Callable[[int], None] = _nothing_of
-        self.on_end: Callable[[str], None] = _nothing_of
+        self.on_filled: Callable[[int], None] = lambda count: None
+        self.on_end: Callable[[str], None] = lambda reason: None
         self._handshake = handshake
         self._transport: asyncio.Transport | None = None
         self._socket = -1  # to write to without the event loop; none with TLS
@@ -181,11 +181,3 @@ def _joined_from(parts: Sequence[Buffer], start: int) -> bytes:
         left.append(memoryview(part)[start:])
         start = max(0, start - _length_of(part))
     return b"".join(left)
-
-
-def _nothing() -> None:
-    """Does nothing."""
-
-
-def _nothing_of(_: object) -> None:
-    """The same, for input."""

@@ -110,15 +110,13 @@ def _show(deps: Deps, key: str) -> Response:
     return text_response(value) if isinstance(value, str) else json_response(value)
 
 
-def _prefix(deps: Deps, value: str) -> str:
-    return expand_prefix(value, deps.options.broadcast_address, deps.identity.http_port)
-
-
 _SHOWN: dict[str, Callable[[Deps, Any], Any]] = {
     "log_level": lambda _, level: LOG_LEVELS.index(level) + 1,
     "tls_required": lambda _, value: _TLS_REQUIRED[value],
     "tls_min_version": lambda _, value: _TLS_VERSIONS[value],
-    "statsd_prefix": _prefix,
+    "statsd_prefix": lambda deps, value: expand_prefix(
+        value, deps.options.broadcast_address, deps.identity.http_port
+    ),
     "auth_http_addresses": lambda _, value: [without_password(one) for one in value],
 }
 

@@ -174,7 +174,10 @@ def headers_of(request: Request, parameters: Parameters) -> tuple[bytes, Headers
         raise HttpError(400, "MISSING_ARG_EXT")
     data = parameters.get("ext", "{}").encode("utf-8", "surrogateescape")
     found = _checked(data)
-    return _joined(data, own) if own else (data, found)
+    if own:
+        data = _encoded({**json.loads(data), **own})
+        found = _checked(data)
+    return data, found
 
 
 def _checked(data: bytes) -> Headers:
@@ -202,11 +205,6 @@ def _own(request: Request) -> dict[str, str]:
         if parse_headers(_encoded({member: own[member]})).wrong_at >= 0:
             raise _wrong_header(member, value, "it is no decimal number of 64 bits")
     return own
-
-
-def _joined(data: bytes, own: dict[str, str]) -> tuple[bytes, Headers]:
-    joined = _encoded({**json.loads(data), **own})
-    return joined, _checked(joined)
 
 
 def _encoded(members: dict[str, str]) -> bytes:
