@@ -8,7 +8,7 @@ import pytest
 
 from cases import each
 from penstock.nsqadmin import definitions
-from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete, Summary
+from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete
 from penstock.nsqadmin.settings import SettingRefused
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState, make
 from penstock.nsqadmin.upstream import DaemonRefused, NsqdAddress
@@ -42,8 +42,8 @@ def test_an_import_restores_the_export() -> None:
     orders = {"name": "orders", "paused": True, "settings": {"max_depth": "5"}, "channels": [mail]}
     assert json.loads(text) == {"version": 1, "topics": [orders]}
     found = definitions.read(text)
-    assert definitions.summary(found, SNAPSHOT) == Summary(1, 1, 0, 0)
-    assert definitions.summary(found, Snapshot()) == Summary(1, 1, 1, 1)
+    assert definitions.summary(found, SNAPSHOT) == (1, 1, 0, 0)
+    assert definitions.summary(found, Snapshot()) == (1, 1, 1, 1)
     assert asyncio.run(definitions.put(upstream, ["a", "b"], found)) == ""
     topic, channel = {"topic": "orders"}, {"topic": "orders", "channel": "mail"}
     wanted = [

@@ -77,13 +77,6 @@ class NotComplete(PenstockError):
     """Half an installation would look like a whole one."""
 
 
-class Summary(NamedTuple):
-    topics: int
-    channels: int
-    new_topics: int
-    new_channels: int
-
-
 # --- out ---
 
 
@@ -195,9 +188,10 @@ def _check(one: Defined, where: str, known: Sequence[str]) -> None:
             raise DefinitionsInvalid(f"{where}: {name} {value!r} is not {rule}")
 
 
-def summary(found: Definitions, snapshot: Snapshot) -> Summary:
+def summary(found: Definitions, snapshot: Snapshot) -> tuple[int, int, int, int]:
+    """The numbers of topics and channels, and of those that are new."""
     channels = [(topic.name, one.name) for topic in found.topics for one in topic.channels]
-    return Summary(
+    return (
         len(found.topics), len(channels),
         sum(one.name not in snapshot.topics for one in found.topics),
         sum(snapshot.channel(*one) is None for one in channels),

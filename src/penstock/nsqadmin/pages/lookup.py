@@ -196,10 +196,10 @@ class _Form:
         if not nodes:
             self._note.set_text("Choose a node that answers.")
             return
-        counts = definitions.summary(found, latest)
+        topics, channels, new_topics, new_channels = definitions.summary(found, latest)
         question = (
-            f"{words.count(counts.topics, 'topic')} ({counts.new_topics:,} new) and"
-            f" {words.count(counts.channels, 'channel')} ({counts.new_channels:,} new) on"
+            f"{words.count(topics, 'topic')} ({new_topics:,} new) and"
+            f" {words.count(channels, 'channel')} ({new_channels:,} new) on"
             f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
             " Nothing is deleted."
         )

@@ -92,8 +92,9 @@ def draw(view: PageView) -> None:
         choice = ui.select([_ALL], value=_ALL, label="Show")
         choice.style("min-width: 10rem")
         search = ui.input("Search").props('clearable aria-label="Search runs"')
-    area = parts.Redrawn()
-    grids: list[Grid] = []
+    with ui.element("div") as listed:
+        grid = Grid(_RUNS, "id", "No run of this pipeline.", "Runs of pipelines", _HEIGHT)
+    nothing = _nothing(view)
 
     def show() -> None:
         all_ = runs.all()
@@ -101,30 +102,16 @@ def draw(view: PageView) -> None:
         if choice.options != names:
             choice.set_options(names)
         count.set_text(summary(view))
-        rows = [_row(view, run) for run in all_ if choice.value in (_ALL, run.state.pipeline)]
-
-        def draw() -> None:
-            grids.clear()
-            if all_:
-                empty = "No run of this pipeline."
-                grids.append(Grid(_RUNS, "id", empty, "Runs of pipelines", _HEIGHT))
-            else:
-                _nothing(view)
-
-        area.show(bool(all_), draw)
-        for grid in grids:
-            grid.show(rows)
-
-    def find() -> None:
-        for grid in grids:
-            grid.search(str(search.value or ""))
+        listed.set_visibility(bool(all_))
+        nothing.set_visibility(not all_)
+        grid.show([_row(view, run) for run in all_ if choice.value in (_ALL, run.state.pipeline)])
 
     layout.follow_runs(view, show)
     if pipeline in choice.options:
         choice.set_value(pipeline)
         show()
     choice.on_value_change(show)
-    search.on_value_change(find)
+    search.on_value_change(lambda event: grid.search(str(event.value or "")))
 
 
 def _row(view: PageView, run: Run) -> Row:
@@ -159,12 +146,12 @@ def what_of(run: Run) -> str:
     return ", ".join(first) if isinstance(first, list) else str(first)
 
 
-def _nothing(view: PageView) -> None:
+def _nothing(view: PageView) -> ui.element:
     nodes = view.deps.watch.latest.nodes
     node = shlex.quote(next(iter(nodes), "127.0.0.1:4151"))
     topic = next((name for name in sorted(view.deps.watch.latest.topics)
                   if name.isidentifier() and not name.startswith("_")), "orders")  # fmt: skip
-    with parts.section("No run of a pipeline yet"):
+    with parts.section("No run of a pipeline yet") as section:
         ui.label(
             "A pipeline is a ready-made Spark program: an archive of topics in a Delta table, the"
             " trace as a table, an audit, a replay. While it runs it reports to its nsqd, and is"
@@ -174,6 +161,7 @@ def _nothing(view: PageView) -> None:
         with ui.element("pre").classes("mono command"):
             ui.label(f"{line} --table=./lake/{topic}")
         ui.label("A run with --no-report is not seen; neither is one of more than a week ago.")
+    return section
 
 
 # --- on other pages ---
