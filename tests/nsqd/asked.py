@@ -21,7 +21,7 @@ def nothing(*_: Any) -> None:
 
 def topic_maker(node: Any, soon: Callable[[], None] = nothing) -> TopicMaker:
     unused: Any = SimpleNamespace()
-    return TopicMaker(node.broker, unused, lambda: [], soon, nothing, unused)
+    return TopicMaker(node.broker, unused, lambda: [], soon, nothing)
 
 
 def routes(node: Any, on_fault: Callable[..., None] = nothing) -> Routes:

@@ -79,7 +79,6 @@ class World:
             lambda: self.lookups,
             self._soon,
             self.faults.append,
-            asyncio.get_running_loop(),
         )
 
     def _soon(self) -> None:
@@ -90,7 +89,7 @@ class World:
 
     async def wait(self) -> None:
         self.fetcher.release.set()
-        while self.maker._tasks:
+        while self.maker._tasks._running:
             await asyncio.sleep(0)
 
 

@@ -391,43 +391,29 @@ class Store:
         self, search: str = "", before_id: int = 0, count: int = 100,
         narrowed: Narrowed | None = None,
     ) -> list[Entry]:  # fmt: skip
-        """The newest first; `search` is looked for in every column of text."""
-        query = f"SELECT {', '.join(Entry._fields)} FROM audit WHERE (? = 0 OR id < ?)"
-        values: list[object] = [before_id, before_id]
-        for condition, value in _conditions(narrowed or Narrowed()):
-            query += f" AND {condition}"
-            values.append(value)
-        if search:
-            query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
-                      " detail || ' ' || result) LIKE ?"
-                      " ESCAPE '\\'")  # fmt: skip
-            values.append(f"%{_escaped(search)}%")
-        rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])
+        """The newest first; `search` is looked for in every column of text. Texts may be parts, in
+        any case."""
+        who, action, target, result, since_s, until_s = narrowed or Narrowed()
+        texts = {"who": who, "action": action, "target": target, _ALL_TEXT: search}
+        wanted: dict[str, object] = {
+            f"{column} LIKE ? ESCAPE '\\'": f"%{_escaped(text)}%"
+            for column, text in texts.items() if text
+        }  # fmt: skip
+        numbers = {"id < ?": before_id, "time_s >= ?": since_s, "time_s <= ?": until_s}
+        wanted |= {condition: value for condition, value in numbers.items() if value}
+        where = " AND ".join([_RESULTS.get(result, _RESULTS["warning"]), *wanted])
+        query = f"SELECT {', '.join(Entry._fields)} FROM audit WHERE {where}"
+        rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*wanted.values(), count])
         return [Entry(*row) for row in rows]
 
 
-def _conditions(narrowed: Narrowed) -> list[tuple[str, object]]:
-    """The conditions of SQL, and their values. Texts may be parts, in any case."""
-    found: list[tuple[str, object]] = [
-        (f"{column} LIKE ? ESCAPE '\\'", f"%{_escaped(text)}%")
-        for column, text in (
-            ("who", narrowed.who),
-            ("action", narrowed.action),
-            ("target", narrowed.target),
-        )
-        if text
-    ]
-    if narrowed.result == "ok":
-        found.append(("result = ?", "ok"))
-    elif narrowed.result == "failed":
-        found.append(("result LIKE ?", "failed%"))
-    elif narrowed.result:
-        found.append(("result != ? AND result NOT LIKE 'failed%'", "ok"))
-    if narrowed.since_s:
-        found.append(("time_s >= ?", narrowed.since_s))
-    if narrowed.until_s:
-        found.append(("time_s <= ?", narrowed.until_s))
-    return found
+_ALL_TEXT = "(who||' '||remote||' '||action||' '||target||' '||detail||' '||result)"
+_RESULTS = {
+    "": "1",
+    "ok": "result = 'ok'",
+    "failed": "result LIKE 'failed%'",
+    "warning": "result != 'ok' AND result NOT LIKE 'failed%'",
+}
 
 
 def _escaped(text: str) -> str:

@@ -27,6 +27,7 @@ from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import FetchFailed, NameInvalid, PartitionElsewhere, PenstockError, Refused
 from penstock.net.fetch import Fetcher, gather_json
+from penstock.net.tasks import Tasks
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 log = logging.getLogger("penstock.nsqd")
@@ -48,13 +49,12 @@ class TopicMaker:
     _lookups: Callable[[], list[str]]
     _soon: Callable[[], None]
     _on_fault: Callable[[Exception], None]  # of the program: the daemon stops
-    _loop: asyncio.AbstractEventLoop
     _waiting: dict[str, list[Done]] = field(default_factory=dict)
     _shapes: dict[str, NewTopic] = field(default_factory=dict)  # of those waited for, if wanted
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(limits.LOOKUP_TOPICS_MAX)
+        self._tasks = Tasks(self._on_fault)
 
     def topic(self, name: str, done: Done, shape: NewTopic = ANY) -> None:
         """Call `done` with the topic, or with an error: at once, or once the lookups have ended.
@@ -89,9 +89,7 @@ class TopicMaker:
             return self._broker.topic(name, *shape[:3])
         self._check(name)
         self._waiting[name] = []
-        task = self._loop.create_task(self._look_up(name, addresses))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._look_up(name, addresses))
         return None
 
     def partitions_if_new(self, name: str) -> int:
@@ -140,9 +138,7 @@ class TopicMaker:
 
     async def stop(self) -> None:
         """Give up all lookups; clients that wait get the answer that the daemon is exiting."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for name in list(self._waiting):  # for the cluster
             self._settle(name, Refused("exiting"))
 
@@ -160,10 +156,10 @@ class TopicMaker:
             found = self._make(name, channels)
         except PenstockError as error:
             found = error
-        except Exception as error:
+        except Exception:
             log.error("TOPIC(%s): internal error while creating it", name)
             found = Refused("an internal error")
-            self._on_fault(error)
+            raise
         finally:
             self._settle(name, found)
 
