@@ -195,11 +195,11 @@ class LookupPeer:
                 while data := await reader.read(_READ_BYTES):
                     self._take(dialogue, data)
             return "connection closed"
-        except TimeoutError:
-            return f"{dialogue.owed[0].split()[0]} - no answer"
         except PeerFault as fault:
             return str(fault)
-        except OSError as error:
+        except OSError as error:  # a TimeoutError is the system's own, too
+            if self._overdue.expired():
+                return f"{dialogue.owed[0].split()[0]} - no answer"
             return f"connection lost - {error}"
         except Exception:
             log.exception("LOOKUPD(%s): internal error", self._address)
