@@ -9,7 +9,7 @@ import pytest
 from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
 from penstock.broker.channels.latency import latency_row, middle_ns
-from penstock.nsqd.stats import Query, View, json_parts
+from penstock.nsqd.stats import View, json_parts
 
 from .partition.test_leader import damage
 from .world import Consumer, World
@@ -17,7 +17,7 @@ from .world import Consumer, World
 
 def test_rows_are_sorted_and_filtered_as_nsq_does_it(world: World) -> None:
     def names(topic: str = "", channel: str = "") -> list[tuple[str, list[str]]] | None:
-        parts = json_parts(View(world.broker, {}, Query(topic, channel), 0))
+        parts = json_parts(View(world.broker, {}, 0, topic=topic, channel=channel))
         found = json.loads(b"".join(parts))["topics"]
         if found is None:
             return None

@@ -15,7 +15,7 @@ from e2e.in_process import Client, World
 from e2e.v2client import take_frames
 from penstock import kernel, limits
 from penstock.nsqd.options import read_options
-from penstock.nsqd.stats import Query, View, json_parts
+from penstock.nsqd.stats import View, json_parts
 from penstock.wire import frames
 from penstock.wire.frames import FrameType, Message, with_size
 
@@ -87,7 +87,7 @@ class Story:
 
     def topic(self) -> dict[str, Any]:
         world = self.world
-        view = View(world.broker, world.protocol.sessions, Query(topic="t"), 0)
+        view = View(world.broker, world.protocol.sessions, 0, topic="t")
         found: dict[str, Any] = json.loads(b"".join(json_parts(view)))["topics"][0]
         return found
 
