@@ -14,6 +14,7 @@ from penstock.kernel import Section
 from sim.clock import START_WALL_NS
 
 from ..partition.test_leader import damage
+from ..topics.test_partitions import stored
 from ..world import Consumer, World, bodies
 from .test_dead_letters import DEAD, SECOND, give_up_after, letters, requeue_all
 
@@ -172,3 +173,18 @@ def test_headers_of_its_own_come_back_without_the_origin(
     assert redriven(world, channel) == 1
     found = [(one.headers, one.sections[Section.KEY]) for one in letters(world, "t")]
     assert found == [(headers, b"k"), (back, b"k")]
+
+
+def test_a_redriven_message_goes_to_the_partition_of_its_key(world: World) -> None:
+    topic = world.broker.topic("t", 4)
+    consumer = world.consumer("t", "ch")
+    consumer.channel.configure({"max_attempts": 1})
+    for key in (b"a", b"b", b"c", b"d") * 2:
+        letter = DeadLetterContent(key, {Section.KEY: key})
+        topic.publish_located([letter], 0, print, topic.partition_of_key(key))
+    world.turns()
+    requeue_all(consumer)
+    world.turns()
+    assert redriven(world, consumer.channel) == 8
+    for number, found in enumerate(stored(topic)):
+        assert {topic.partition_of_key(body) for body in found} <= {number}

@@ -53,9 +53,10 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.appends import MessagePosition
 from penstock.broker.ports import NewTopic
 from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.settings import Poison
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
-from penstock.kernel import Source, Stray, StrayRecord, Window
+from penstock.kernel import Section, Source, Stray, StrayRecord, Window
 from penstock.log.fold import fold_entries
 from penstock.log.reader import Message, MessageReader
 
@@ -389,6 +390,7 @@ class Redrive:
         self._spans = deque(_Span(window) for window in source.windows.values())
         self._left = count_max or sum(span.end for span in self._spans)
         self._count = 0
+        self._found: dict[int, list[Message]] = {}  # read and not yet published, by partition
         self._leaders = [*channel.topic.leaders, *source.topic.leaders]
         self._done = done
 
@@ -409,9 +411,9 @@ class Redrive:
         span = self._spans[0]
         if not self._source.has(span.window):
             raise Refused("the dead letters are led by another node now")
-        looked, found = self._look(span)
-        if found:
-            self._publish(span.window, found)
+        looked = 0 if self._found else self._look(span)
+        if self._found:
+            self._publish(span.window, *self._found.popitem())
         elif looked:
             self.rests = True
         elif len(self._spans) > 1:
@@ -424,14 +426,15 @@ class Redrive:
         """Skips of channels have to survive a change of leader, too."""
         when_held(self._leaders, self._finish)
 
-    def _look(self, span: _Span) -> tuple[int, list[Message]]:
-        """Read some dead letters of one partition: returns how many, and those of the channel."""
-        looked, found, found_bytes = 0, list[Message](), 0
+    def _look(self, span: _Span) -> int:
+        """Read some dead letters of one partition, and keep those of the channel. Returns how many
+        were read."""
+        looked = found = found_bytes = 0
         leader: Leader = span.window.tail.owner
         reader = MessageReader(leader.log)
         for offset in waiting_offsets(span.window, span.start, span.end):
             if (
-                len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
+                found >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
                 or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
                 or looked >= limits.REDRIVE_LOOKED_AT
             ):
@@ -444,19 +447,26 @@ class Redrive:
                 leader.load(span.window, Source.FORWARD, offset)
                 continue
             if self._is_ours(stored):
-                found.append(stored)
+                self._found.setdefault(self._partition_of(stored), []).append(stored)
+                found += 1
                 found_bytes += len(stored.body)
-        return looked, found
+        return looked
 
     def _is_ours(self, stored: Message) -> bool:
         known = origin(stored)
         wanted = self._id is None or stored.id == self._id
         return wanted and known is not None and known.is_of(self._channel)
 
-    def _publish(self, window: Window, found: list[Message]) -> None:
-        topic = self._channel.topic
+    def _partition_of(self, stored: Message) -> int:
+        """Its key's. Without one, and where another node leads that, the one whose turn it is."""
+        topic, key = self._channel.topic, stored.sections.get(Section.KEY)
+        number = topic.partition_of_key(key) if isinstance(key, bytes) else ANY
+        return number if topic.leads(number) else ANY
+
+    def _publish(self, window: Window, partition: int, found: list[Message]) -> None:
         dead_letters = [redriven_content(stored) for stored in found]
-        topic.publish_dead_letters(dead_letters, partial(self._published, window, found))
+        done = partial(self._published, window, found)
+        self._channel.topic.publish_dead_letters(dead_letters, done, partition)
         self._context.engine.wake()
 
     def _published(

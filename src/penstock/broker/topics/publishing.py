@@ -249,7 +249,7 @@ class TopicPublishing:
             self.depth_bound.renew()
 
     def publish_dead_letters(
-        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone
+        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
     ) -> None:
         """Publish messages with their history, all into one batch; `done` receives the position of
         the first. Raises Refused, also for temporary reasons. Neither a drain nor disabled
@@ -257,7 +257,7 @@ class TopicPublishing:
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(dead_letters))
-        leader = self.route()
+        leader = self.route() if partition == ANY else self.leader(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
         report = partial(_report_position, leader.number, done)
