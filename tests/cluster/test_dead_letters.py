@@ -29,10 +29,11 @@ def cluster() -> Iterator[JoinedCluster]:
     made.close()
 
 
-def give_up(cluster: JoinedCluster, *wanted: bytes) -> None:
+def give_up(cluster: JoinedCluster, *wanted: bytes, partition: int = 0) -> None:
     """These messages are sent once, and come back."""
-    cluster.publish("orders", *wanted)
-    consumer = cluster.led_by("orders").consume("orders", "billing")
+    leader = cluster.led_by("orders", partition)
+    leader.broker.topics["orders"].publish([*wanted], 0, Outcome(), partition)
+    consumer = leader.consume("orders", "billing")
     left = set(wanted)
 
     def all_came() -> bool:
@@ -142,6 +143,20 @@ def test_a_redrive_without_local_dead_letters_is_refused(cluster: JoinedCluster)
     for _ in range(2):
         with pytest.raises(Refused, match=f"no partition of topic {DEAD} is led by this node"):
             other.dead_letters.redrive(channel, 0, lambda count, error: None)
+
+
+def test_a_redrive_stays_where_other_channels_can_step_over_it(world: JoinedCluster) -> None:
+    for name, attempts in ("billing", 1), ("other", 0):
+        world.make_channel("orders", name, max_attempts=attempts)
+    for number in range(3):
+        give_up(world, b"%d" % number, partition=number)
+    arrive(world, b"0", b"1", b"2")
+    node, counts = world.led_by(DEAD), list[int]()
+    channels = node.broker.topics["orders"].channels
+    node.broker.dead_letters.redrive(channels["billing"], 0, lambda count, _: counts.append(count))
+    world.until(lambda: counts == [3] and channels["billing"].unfinished == 3)
+    leaders = {world.led_by("orders", number) for number in range(3)}
+    assert sum(one.broker.topics["orders"].channels["other"].unfinished for one in leaders) == 3
 
 
 # --- channels that clients make and delete, at any node of a cluster ---

@@ -458,10 +458,14 @@ class Redrive:
         return wanted and known is not None and known.is_of(self._channel)
 
     def _partition_of(self, stored: Message) -> int:
-        """Its key's. Without one, and where another node leads that, the one whose turn it is."""
+        """Its key's, or another one that this node leads: only there other channels step over it
+        before it is sent."""
         topic, key = self._channel.topic, stored.sections.get(Section.KEY)
+        led = [leader.number for leader in topic.leaders]
         number = topic.partition_of_key(key) if isinstance(key, bytes) else ANY
-        return number if topic.leads(number) else ANY
+        if not led:
+            raise Refused(f"no partition of topic {topic.name} is led by this node")
+        return number if number in led else led[self._count % len(led)]
 
     def _publish(self, window: Window, partition: int, found: list[Message]) -> None:
         dead_letters = [redriven_content(stored) for stored in found]
