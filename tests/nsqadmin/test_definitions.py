@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from .saying import Saying
 
 SNAPSHOT = Snapshot(
     1.0,
-    {"a": NodeState("a", NsqdAddress("h", "a", 1, 2, "1"))},
+    {"a": NodeState("a", NsqdAddress("h", "a", 1, 2, "1"), answered_s=1.0)},
     {
         name: TopicState(name, nodes=["a"], paused=name == "orders",
                          channels={"mail": ChannelState(name, "mail"),
@@ -101,11 +102,11 @@ def test_exported_definitions_change_nothing_at_their_source() -> None:
 
 
 def test_a_partial_export_is_refused() -> None:
-    nodes = {"a:2": of_node("a:2"), "b:2": of_node("b:2")}
-    nodes["b:2"].error = "timed out"
-    snapshot = make(1.0, nodes, (), (), Snapshot())
-    with pytest.raises(NotComplete, match=r"b:2: timed out"):
-        asyncio.run(definitions.taken(answer(), snapshot))
+    for changes, why in ({"error": "timed out"}, "timed"), ({"answered_s": 0.0}, "not answered"):
+        nodes = {"a:2": of_node("a:2"), "b:2": replace(of_node("b:2"), **changes)}
+        snapshot = make(1.0, nodes, (), (), Snapshot())
+        with pytest.raises(NotComplete, match=f"b:2: .*{why}"):
+            asyncio.run(definitions.taken(answer(), snapshot))
 
 
 def test_a_refused_setting_names_its_topic() -> None:

@@ -83,8 +83,8 @@ class NotComplete(PenstockError):
 async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
     """The present definitions. Raises NotComplete while a node does not answer."""
     for node in snapshot.nodes.values():
-        if not node.can_be_asked:
-            why = node.error or "it has not answered for a while"
+        if not (node.can_be_asked and node.answered_s):
+            why = node.error or "it has not answered yet, or not for a while"
             raise NotComplete(f"the definitions would not be complete: {node.address}: {why}")
     together = asyncio.Semaphore(_AT_ONCE)
 
@@ -134,8 +134,8 @@ async def _fill(
 
 
 def _add_skips(one: Defined, snapshot: Snapshot, about: dict[str, str]) -> None:
+    rows = {at: node.row(**about) for at, node in sorted(snapshot.nodes.items())}
     for name in _SKIPS:
-        rows = {at: node.row(**about) for at, node in sorted(snapshot.nodes.items())}
         on = [at for at, row in rows.items() if row is not None and row.get(name)]
         if on and len(on) == sum(row is not None for row in rows.values()):
             one.settings[name] = "true"
