@@ -16,6 +16,7 @@ ROWS = [{"broadcast_address": host, "http_port": port} for host, port in PRODUCE
 ANSWERS = {
     "/stats?format=json": b'{"topics":[]}',
     "/ping": b"OK",
+    "/cluster": b'{"cluster": {}, "node": 0, "nodes": [], "partitions": []}',
     "/half": b'{"topics": [',
     "/page": b"<html>",
     "/nodes": json.dumps({"producers": ROWS}).encode(),
@@ -25,7 +26,7 @@ ANSWERS = {
 class Daemon(Answering):
     def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         form = "text/html" if path == "/page" else "application/json"
-        return 200, ANSWERS[path], {"Content-Type": form}
+        return 200 if path in ANSWERS else 404, ANSWERS.get(path, b""), {"Content-Type": form}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,16 @@ def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert addresses() == ["[::1]:2", "a:1", "b:1"]  # one lookupd of two is enough
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "z:1,")
     assert addresses() == ["z:1"]
+
+
+def test_nodes_of_a_cluster_speak_for_silent_ones(address: str) -> None:
+    def speakers(*given: str) -> list[str]:
+        return connection.find({"nsqd_http_address": given}).speakers()
+
+    silent, alone = "127.0.0.1:1", f"http://{address}/alone"
+    assert speakers(silent, address) == [address]
+    for given in (silent,), (silent, alone), (silent, address, alone):
+        assert speakers(*given) == [*given]  # what that one has would be missing
 
 
 def test_no_lookupd_answers() -> None:

@@ -129,6 +129,14 @@ class Where(NamedTuple):
             raise self.lacks(*HTTP)
         return [DEFAULT_ADDRESS]
 
+    def speakers(self) -> list[str]:
+        """Those addresses: where all that answer are nodes of clusters, they speak for the others,
+        which nothing waits for."""
+        asked = [Node(one, OTHERS_SECONDS_MAX, self.tls()) for one in self.addresses()]
+        answers = ask_all(asked, ask_cluster)
+        is_alone = not answers.good or any(error.status for error in answers.bad.values())
+        return [node.address for node in asked if is_alone or node.address in answers.good]
+
     def tcp_addresses(self) -> tuple[list[str], list[str]]:
         """(nsqds, nsqlookupds). An nsqd known by its HTTP address reports its TCP port."""
         nsqds = list(self.context.nsqd_tcp_address)

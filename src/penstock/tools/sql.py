@@ -94,7 +94,7 @@ def sql(
     options = settings.options_of("storage-option", storage_option or [])
     found = find(vars(at))
     source = Source(
-        found.addresses(), tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
+        found.speakers(), tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=found.context.tls_root_ca_file, needs_all=True,
         storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
