@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.pipelines.checkpoints import read_record, wanted_record
+from penstock.pipelines.checkpoints import is_whole, read_record, wanted_record
 
 WANTED = wanted_record("/table", ("orders",), "")
 WRITTEN = {
@@ -27,3 +27,12 @@ def test_a_record_that_lacks_a_member_is_damaged(lacks: str) -> None:
     left = {name: value for name, value in WRITTEN.items() if name != lacks}
     with pytest.raises(ConfigError, match=rf"damaged.*`{lacks}`"):
         read_record("/c", json.dumps(left), WANTED)
+
+
+OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topics":{"g":{"partitions":{"0":7}}}}'
+
+
+def test_a_file_of_sparks_that_is_cut_anywhere_is_not_whole() -> None:
+    assert is_whole(OFFSETS, 2)
+    assert is_whole('{"id":"c7689004"}', 1)
+    assert not any(is_whole(OFFSETS[:length], 2) for length in range(len(OFFSETS)))

@@ -79,12 +79,8 @@ class Checkpoint:
             if self.has_batches():
                 raise ConfigError("checkpoint", self._path, "it is not an archive's: name another")
             return None
-        stream = files.open(path)
-        try:
-            text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-        record = read_record(self._path, text, wanted)
+        record = read_record(self._path, self._text(files, path), wanted)
+        self._check_whole()
         if location.open() is None:
             rule = (
                 f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
@@ -92,6 +88,24 @@ class Checkpoint:
             )
             raise TableAway(location.uri, rule)
         return record
+
+    def _check_whole(self) -> None:
+        """Of a file that a power loss has cut Spark says not which it is, or not what to do."""
+        for kind, lines in ("metadata", 1), ("offsets", 2), ("commits", 1):
+            files, path = self._at(kind)
+            found = [one.getPath() for one in files.listStatus(path)] if files.exists(path) else []
+            found = [one for one in found if one.getName() == kind or one.getName().isdecimal()]
+            newest = max(found, key=lambda one: (len(one.getName()), one.getName()), default=None)
+            if newest is not None and not is_whole(self._text(files, newest), lines):
+                rule = "it is cut short: remove the checkpoint; an archive goes on with --recover"
+                raise ConfigError("checkpoint", newest.toUri().getPath(), rule)
+
+    def _text(self, files: Any, path: Any) -> str:
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
 
     def begin(self, record: Record, location: TableLocation, topics: Collection[str]) -> Record:
         """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
@@ -133,6 +147,15 @@ def new_application(name: str) -> str:
 def name_of(application: str) -> str:
     """The archive's name in a result of `new_application`."""
     return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
+
+
+def is_whole(text: str, lines: int) -> bool:
+    """Has a file of Spark's so many lines of JSON, behind its version?"""
+    found = [line for line in text.splitlines() if line != "v1"]
+    try:
+        return len([msgspec.json.decode(line) for line in found]) >= lines
+    except msgspec.DecodeError:
+        return False
 
 
 def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
