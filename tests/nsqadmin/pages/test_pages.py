@@ -123,6 +123,9 @@ def test_without_a_connection_buttons_are_off_and_say_so(
     expect(pause).to_be_disabled()
     expect(pause).to_be_enabled()  # it connects again by itself
     expect(text.filter(has_text="buttons are off")).to_be_hidden()
+    with page.expect_navigation():  # of a page that is not known any more, as after a restart
+        page.evaluate("window.socket.io.opts.query.client_id = 'x'; socket.io.engine.close()")
+    expect(pause).to_be_enabled()
     # The connection is dead, and the browser does not know it yet.
     page.evaluate("window.socket.io.engine.transport.ws.send = () => {}")
     pause.click()

@@ -35,6 +35,7 @@ log = logging.getLogger("penstock.nsqadmin.guard")
 
 SOCKETS = "/_nicegui_ws"
 _FAREWELL_S = 1.0  # for a browser to follow where it is led
+_UNKNOWN = "Implicit handshake failed"  # the words upon which NiceGUI loads a page anew
 _POLICY = "; ".join((
     "default-src 'self'",
     # A page's elements stand in a script of the page itself. NiceGUI makes functions of texts: in
@@ -172,7 +173,7 @@ def _guarded_connect(handler: Callable[..., Any]) -> Callable[..., Awaitable[Non
         query = parse_qs(environ.get("QUERY_STRING", ""))
         page = query.get("client_id", [""])[0]
         if page and not _is_its(environ.get("asgi.scope") or {}, page):
-            raise ConnectionRefusedError("not a page of yours")
+            raise ConnectionRefusedError(_UNKNOWN)
         await handler(sid, environ, auth)
 
     return handle
