@@ -14,13 +14,6 @@ WRITTEN = {
 }  # fmt: skip
 
 
-def test_a_record_of_an_earlier_release_is_read() -> None:
-    record = read_record("/c", json.dumps(WRITTEN), WANTED)
-    assert (record.application, record.starting) == (
-        WRITTEN["application"], WRITTEN["starting"]
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("lacks", sorted(WRITTEN))
 def test_a_record_that_lacks_a_member_is_damaged(lacks: str) -> None:
     """Without its application, or where it began, rows would come twice."""

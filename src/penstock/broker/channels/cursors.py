@@ -373,7 +373,8 @@ class ChannelRecords:
         mono_ns = self._context.clock.mono_ns()
         for window in windows:
             cursors = window.tail.owner.cursors
-            if cursors is None or cursors.on_record is None or _is_strict(window):
+            is_strict = window.owner.settings.order == ChannelOrder.STRICT
+            if cursors is None or cursors.on_record is None or is_strict:
                 self._add(records, window)
             else:
                 self._gathered[window] = None
@@ -392,7 +393,3 @@ class ChannelRecords:
         if entries and channel.number != NOT_KEPT and cursors is not None:
             records.setdefault(cursors, []).append(Group(channel.number, entries))
             self._context.touched[channel.topic] = None
-
-
-def _is_strict(window: Window) -> bool:
-    return bool(window.owner.settings.order == ChannelOrder.STRICT)

@@ -265,24 +265,18 @@ class DeadLetters:
 
         def ready(error: PenstockError | None) -> None:
             try:
+                topic, replica_host = self._topics.get(name), self._context.replica_host
                 if error is not None:
                     raise error
-                self._publish_placed(name, dead_letters, done)
+                if topic is not None and topic.leaders:
+                    topic.publish_dead_letters(dead_letters, lambda error, _: done(error))
+                elif replica_host is not None:
+                    replica_host.forwarding.carry(name, dead_letters, done)
             except PenstockError as failure:
                 done(failure)
 
         partitions = self._context.options.default_partitions
         metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
-
-    def _publish_placed(
-        self, name: str, dead_letters: list[DeadLetterContent], done: MetadataDone
-    ) -> None:
-        """Publish into a partition that this node leads, or through another node."""
-        topic, replica_host = self._topics.get(name), self._context.replica_host
-        if topic is not None and topic.leaders:
-            topic.publish_dead_letters(dead_letters, lambda error, _: done(error))
-        elif replica_host is not None:
-            replica_host.forwarding.carry(name, dead_letters, done)
 
     def _end(self, window: Window, dead_letters: Iterable[int]) -> None:
         """The dead letters are written, or refused."""
