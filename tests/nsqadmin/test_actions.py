@@ -14,7 +14,14 @@ from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.actions import Actions, NotDeleted, OfCluster, Operation
 from penstock.nsqadmin.api import error_response
 from penstock.nsqadmin.pages.layout import why
-from penstock.nsqadmin.upstream import NSQD, DaemonRefused, NotOffered, Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import (
+    NSQD,
+    Asked,
+    DaemonRefused,
+    NotOffered,
+    Upstream,
+    UpstreamFailed,
+)
 
 from .official import Calls, Lookupd, Nsqd, channel
 
@@ -150,3 +157,9 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
 )  # fmt: skip
 def test_texts_of_outcomes(error: PenstockError, text: str) -> None:
     assert why(error).startswith(text)
+
+
+def test_a_daemon_without_an_answer_is_named() -> None:
+    failed = {"n": FetchFailed("http://n/stats", "timed out"), "m": FetchFailed("m", "500", 500)}
+    assert Asked({}, failed).warning == "WARNING: http://n/stats: timed out\n500"
+    assert str(UpstreamFailed(NSQD, failed)).endswith("nsqd: http://n/stats: timed out\n500")

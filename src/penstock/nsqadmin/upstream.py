@@ -40,7 +40,7 @@ class UpstreamFailed(PenstockError):
     """No daemon gave an answer; `kind` names the daemons, `failed` the errors, by address."""
 
     def __init__(self, kind: str, failed: Mapping[str, FetchFailed]) -> None:
-        errors = "\n".join(one.reason for one in failed.values())
+        errors = "\n".join(Asked({}, dict(failed)).errors)
         super().__init__(f"failed to query any {kind}: {errors}")
         self.kind, self.failed = kind, dict(failed)
 
@@ -78,7 +78,8 @@ class Asked(NamedTuple, Generic[T]):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        return tuple(one.reason for one in self.failed.values())
+        """An answer's words, which are the official ones; who gave none is named."""
+        return tuple(one.reason if one.status else str(one) for one in self.failed.values())
 
     @property
     def refusals(self) -> str:
