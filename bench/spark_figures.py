@@ -29,7 +29,7 @@ from penstock.pipelines import archive, replay, trace_table
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline
-from penstock.pipelines.settings import defaults
+from penstock.pipelines.settings import resolve
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode
 from penstock.spark.schema import COLUMNS
@@ -242,7 +242,7 @@ def archived(bench: Bench) -> Iterator[Figure]:
 
 def archived_table(bench: Bench) -> Path:
     table = bench.fresh("archive")
-    given = {"url": bench.url, "topics": (TOPIC,), "table": str(table), "once": True}
+    given = {"url": bench.url, "topics": [TOPIC], "table": str(table), "once": True}
     given["max-offsets-per-trigger"] = bench.sizes.batch_rows
     run_pipeline(bench, archive.PIPELINE, given)
     return table
@@ -250,7 +250,9 @@ def archived_table(bench: Bench) -> Path:
 
 def run_pipeline(bench: Bench, pipeline: Pipeline, given: dict[str, Any]) -> None:
     """What it says is of no interest, unless it fails."""
-    settings, said = defaults(pipeline.settings, **given), io.StringIO()
+    own = {name.replace("-", "_"): value for name, value in given.items()}
+    settings = resolve(pipeline.name, pipeline.settings, [], {}, {pipeline.name: own})
+    said = io.StringIO()
     pipeline.check(settings)
     with redirect_stdout(said):
         code = pipeline.run(bench.spark, settings, Progress(pipeline.name, 1e9, said))
@@ -261,7 +263,7 @@ def run_pipeline(bench: Bench, pipeline: Pipeline, given: dict[str, Any]) -> Non
 def replayed(bench: Bench) -> Iterator[Figure]:
     """From an archive's table into a topic: the plan, and all chunks."""
     table, rows = archived_table(bench), bench.sizes.sink_rows
-    given = {"url": bench.url, "table": str(table), "topics": (TOPIC,), "to-offset": rows}
+    given = {"url": bench.url, "table": str(table), "topics": [TOPIC], "to-offset": rows}
 
     def run() -> None:
         name = bench.fresh("replay").name

@@ -1,5 +1,8 @@
 """A pipeline for the tests of the frame: it needs no broker, and fails when it is told to."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from pyspark.sql import SparkSession
 
 from penstock import limits
@@ -8,7 +11,7 @@ from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.runs import Report
-from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.settings import COMMON, Setting, Settings
 
 NAME = "sample"
 
@@ -41,3 +44,13 @@ PIPELINE = Pipeline(
     run,
     check,
 )
+
+
+def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
+    """`table_path` is the setting `table-path`."""
+    given = {name.replace("_", "-"): value for name, value in changed.items()}
+    values = {setting.name: setting.default for setting in (*COMMON, *table)}
+    assert given.keys() <= values.keys()
+    for setting in (*COMMON, *table):
+        setting.check(given.get(setting.name, setting.default))
+    return Settings(values | given, given)

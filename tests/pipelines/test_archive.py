@@ -15,11 +15,12 @@ from penstock.errors import ConfigError, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.settings import Settings
 from penstock.spark.session import ARROW_ROWS
 from spark.patience import patiently
 
 from .node import Node, numbered
+from .sample import defaults
 
 
 class Archive:

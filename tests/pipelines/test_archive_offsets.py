@@ -15,12 +15,12 @@ from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, Reached, following
 from penstock.pipelines.checkpoints import Starting, new_application
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import defaults
 from penstock.pipelines.topic_logs import TopicLog
 from penstock.spark.delta_table import Properties, TableLocation, commit
 from penstock.spark.offsets import Log
 from spark.fakebroker import FakeBroker
 
+from .sample import defaults
 from .test_delta_table import SHAPE, rows, stage
 
 A, B = Log("orders", "one", 0, "a:1"), Log("orders", "two", 0, "b:1")

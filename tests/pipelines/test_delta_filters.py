@@ -15,11 +15,11 @@ from penstock.pipelines import archive, maintenance, trace
 from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.lifecycles import lives
-from penstock.pipelines.settings import defaults
 from penstock.spark import delta_files
 from penstock.spark.delta_table import Shape, TableLocation, commit
 
 from .deltareaders import READERS, Count, truths, wrong
+from .sample import defaults
 from .tracetable import healthy
 
 VALUE = pa.struct([("number", pa.int64()), ("name", pa.string())])

@@ -14,10 +14,10 @@ from penstock.pipelines import archive, replay
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline
-from penstock.pipelines.settings import defaults
 from spark.patience import patiently
 
 from .node import Node, in_the_log, numbered
+from .sample import defaults
 from .store import SECRET, Store
 
 

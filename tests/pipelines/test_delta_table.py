@@ -19,10 +19,11 @@ from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import maintenance
 from penstock.pipelines.delta_reader import Among, LakeTable, pruned
 from penstock.pipelines.delta_sink import Target, sink_to
-from penstock.pipelines.settings import defaults
 from penstock.pipelines.topic_logs import archived_spans
 from penstock.spark.delta_files import gathered, write
 from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, misfit
+
+from .sample import defaults
 
 SHAPE = Shape(
     pa.schema(

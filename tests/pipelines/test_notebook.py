@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.pipelines import archive
-from penstock.pipelines.settings import defaults
 from penstock.spark.delta_files import write
 from penstock.spark.delta_table import TableLocation, commit
 
+from .sample import defaults
 from .test_delta_table import rows
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "archive.ipynb"

@@ -16,9 +16,10 @@ from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.settings import Settings
 
 from .node import Node, in_the_log, numbered
+from .sample import defaults
 
 COLUMNS = pa.schema(
     [("body", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("key", pa.binary())]

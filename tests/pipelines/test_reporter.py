@@ -27,9 +27,10 @@ from penstock.pipelines.reporter import (
 )
 from penstock.pipelines.runner import Pipeline, Run
 from penstock.pipelines.runs import LogOffsets, Part, Report, RunStatus, decode
-from penstock.pipelines.settings import COMMON, Settings, defaults
+from penstock.pipelines.settings import COMMON, Settings
 
 from . import sample
+from .sample import defaults
 
 WAIT_S = 60.0
 

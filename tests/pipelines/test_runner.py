@@ -15,10 +15,11 @@ from penstock.pipelines import runner
 from penstock.pipelines.__main__ import ENTRY, main
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import stopped_by_signals
-from penstock.pipelines.settings import choose, defaults, resolve
+from penstock.pipelines.settings import choose, resolve
 from penstock.tools.main import main as penstock
 
 from . import sample
+from .sample import defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from cases import each
-from penstock import limits
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.pipelines import replay, trace
 from penstock.pipelines import settings as under_test
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.settings import Settings
 from penstock.pipelines.times import read_moment, say_moments
 
-from .sample import PIPELINE
+from .sample import PIPELINE, defaults
 
 
 def resolve(
@@ -111,13 +110,6 @@ def test_a_table_that_is_for_nothing_is_named(document: dict[str, Any]) -> None:
 def test_where_the_file_is(arguments: list[str], path: str) -> None:
     environment = {"PENSTOCK_SAMPLE_CONFIG": "c.toml"}
     assert under_test.config_path("sample", arguments, environment) == path
-
-
-def test_settings_from_python() -> None:
-    found = under_test.defaults(PIPELINE.settings, topics=("t",), report_every=limits.SECOND)
-    assert (found.number("rows"), found.seconds("report-every")) == (10, 1.0)
-    with pytest.raises(ConfigError, match="nope"):
-        under_test.defaults(PIPELINE.settings, topics=("t",), nope=1)
 
 
 # --- times as people give and read them ---

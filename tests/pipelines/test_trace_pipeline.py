@@ -13,13 +13,13 @@ from penstock.errors import ConfigError
 from penstock.pipelines import topic_logs, trace
 from penstock.pipelines.checkpoints import Checkpoint
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import defaults
 from penstock.spark.delta_table import TableLocation
 from penstock.trace.events import TOPIC, Event, Kind, encode
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 
 from .deltareaders import READERS, wrong
+from .sample import defaults
 
 MS_NS = 1_000_000
 T0_NS = 1_790_000_000_000 * MS_NS

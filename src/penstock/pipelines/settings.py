@@ -131,22 +131,6 @@ def resolve(
     for text in values["conf"]:
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
             raise UsageError(f'invalid value "{text}" for flag -conf: as spark.executor.memory=2g')
-    return _checked(settings, values, explicit)
-
-
-def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
-    """For calls from Python: `table_path` is the setting `table-path`."""
-    given = {name.replace("_", "-"): value for name, value in changed.items()}
-    settings = (*COMMON, *table)
-    values = {setting.name: setting.default for setting in settings}
-    if unknown := given.keys() - values.keys():
-        raise ConfigError("setting", ", ".join(sorted(unknown)), _known(settings))
-    return _checked(settings, values | given, given)
-
-
-def _checked(
-    settings: Iterable[Setting], values: Mapping[str, Any], explicit: Iterable[str]
-) -> Settings:
     for setting in settings:
         setting.check(values[setting.name])
     return Settings(values, explicit)

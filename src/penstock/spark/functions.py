@@ -26,7 +26,6 @@ _IP_DIGITS = "length(id) - 24"
 _SPAN_MS = "cast(conv(substr(id, -12, 8), 16, 10) as bigint)"
 _MONTH = "date_trunc('MONTH', as_of)"
 
-
 _TICK = f"(shiftright({_GUID_NUMBER}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
 # A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between.
 _TICK_MICROS = f"({_TICK} * 131072L) div 125L"

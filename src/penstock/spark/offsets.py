@@ -96,10 +96,6 @@ def to_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
 # the first batch, which is written down, carries it along.
 
 
-def first_document(offsets: Mapping[Log, int]) -> dict[str, Any]:
-    return {"initial": True, **to_document(offsets)}
-
-
 def end_document(offsets: Mapping[Log, int], start: Mapping[str, Any]) -> dict[str, Any]:
     if offsets == from_document(start):
         return dict(start)  # the very same, or Spark would run a batch of nothing

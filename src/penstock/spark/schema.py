@@ -47,7 +47,6 @@ COLUMNS: dict[str, Column] = {
     "log": Column("string", False),  # the identity of the topic's log
 }
 
-
 BODY_NAMES = ("body", "value")  # as Kafka's
 # What the sink writes, and of which types: headers as a JSON object of texts, maps, Kafka's array.
 _KAFKA_HEADERS = "array<struct<key:string,value:binary>>"

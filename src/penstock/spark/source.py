@@ -237,7 +237,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
             start = self._begins(brokers, found.have, streaming=True)
-        return offsets.first_document(start)
+        return {"initial": True, **offsets.to_document(start)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with Brokers(self._options) as brokers:

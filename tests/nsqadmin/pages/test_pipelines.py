@@ -14,7 +14,7 @@ from penstock.pipelines import archive
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.reporter import reported
 from penstock.pipelines.runs import Report
-from penstock.pipelines.settings import defaults
+from pipelines.sample import defaults
 
 from ..conftest import Installation
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import defaults
 
+from ..sample import defaults
 from ..tracetable import T0_US, healthy, write
 
 LATER = "2026-09-22T00:00:00Z"  # long after the last event

@@ -15,11 +15,11 @@ from e2e.v2client import V2Client
 from penstock.pipelines import trace
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import defaults
 from penstock.trace.events import TOPIC as TRACE
 from spark.patience import patiently
 
 from ..node import Node, numbered
+from ..sample import defaults
 
 TIMEOUT_MS = 1000
 LATER = "2100-01-01T00:00:00Z"  # far behind every settle time

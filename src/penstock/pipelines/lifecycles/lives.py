@@ -278,7 +278,6 @@ class LifeKeeper(Beside):
 
 # --- latencies and slow messages, out of the table of lifecycles ---
 
-
 _US = {name: f"epoch_us({until}) - epoch_us({since})" for name, (since, until) in WAITS.items()}
 
 
