@@ -206,7 +206,8 @@ async def latency(plan: Plan) -> Result:
         consumer.stop()
         await running
     if not taken:
-        raise PenstockError(f"none of the messages came back from {plan.topic}")
+        rule = "in a cluster name each node, or an nsqlookupd"
+        raise PenstockError(f"none of the messages came back from {plan.topic}: {rule}")
     return Result(len(taken), seconds, sorted(taken))
 
 
