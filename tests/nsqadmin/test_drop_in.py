@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from e2e.lookupd import eventually
+from penstock.nsqadmin.api import node_rows
+from penstock.nsqadmin.upstream import NsqdAddress
 
 from .elsewhere import Elsewhere
 from .official import Calls, Lookupd, Nsqd, channel, client
@@ -203,6 +205,11 @@ def test_deliveries_by_zone_and_region_are_shown(site: Site) -> None:
     other = site.admin.json("GET", "/api/topics/orders/mail")
     assert near.keys() & other.keys() == {"global_msg_count"}
     assert other["global_msg_count"] == 0
+
+
+def test_the_remote_address_that_an_nsqlookupd_of_https_names() -> None:
+    one = NsqdAddress("h", "a", 1, 2, "1", remote_addresses=("https://l:4161/10.0.0.1:5",))
+    assert node_rows([one])[0]["remote_address"] == "10.0.0.1:5"
 
 
 def test_nodes_and_one_of_them(site: Site) -> None:

@@ -118,7 +118,7 @@ def node_rows(producers: list[NsqdAddress]) -> list[Document]:
     old = out_of_date(producers)
     rows = []
     for one in producers:
-        remote = one.remote_addresses[0].partition("/")[2] if one.remote_addresses else ""
+        remote = one.remote_addresses[0].rpartition("/")[2] if one.remote_addresses else ""
         described = {name: getattr(one, name) for name in _DESCRIBED}
         topology = {name: getattr(one, name) for name in TOPOLOGY if getattr(one, name)}
         topics = [{"topic": name, "tombstoned": dead} for name, dead in one.topics]
