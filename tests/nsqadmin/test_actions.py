@@ -90,6 +90,14 @@ def test_an_nsqlookupd_of_a_cluster_passes_on_what_it_is_asked_for(
     assert shaped in site.calls.posts()
 
 
+def test_a_topic_that_every_nsqd_refuses_is_not_registered(site: Site) -> None:
+    for nsqd in site.nsqds:
+        nsqd.fails = 400
+    with pytest.raises(UpstreamFailed):
+        site.act(lambda actions: actions.create("fresh", replicas=3))
+    assert [path for who, path in site.calls.posts() if who == "lookupd"] == []
+
+
 def test_an_nsqd_that_says_it_is_not_healthy_is_there(site: Site) -> None:
     """A full disk, which deleting helps."""
     for nsqd in site.nsqds:

@@ -95,11 +95,12 @@ class Actions:
                 path = "/channel/create"
                 notes.append(await self._on(self._upstream.nsqds, path, names))
             return warnings(*notes)
-        notes = [await self._on_lookupds("/topic/create", shape)]
-        if numbers:
+        notes = []
+        if numbers:  # first: what they refuse is not to be registered
             everywhere, missed = await self._upstream.producers()
             at = [one.address for one in everywhere]
-            notes += [missed, await self._on(at, "/topic/create", shape)]
+            notes = [missed, await self._on(at, "/topic/create", shape)]
+        notes.append(await self._on_lookupds("/topic/create", shape))
         if channel:
             notes.append(await self._on_lookupds("/channel/create", names))
             producers, missed = await self._upstream.producers_of(topic)
