@@ -17,6 +17,7 @@ ANSWERS = {
     "/stats?format=json": b'{"topics":[]}',
     "/ping": b"OK",
     "/cluster": b'{"cluster": {}, "node": 0, "nodes": [], "partitions": []}',
+    "/b/cluster": b'{"cluster": {"name": "b"}, "node": 0, "nodes": [], "partitions": []}',
     "/half": b'{"topics": [',
     "/page": b"<html>",
     "/nodes": json.dumps({"producers": ROWS}).encode(),
@@ -112,9 +113,9 @@ def test_nodes_of_a_cluster_speak_for_silent_ones(address: str) -> None:
     def speakers(*given: str) -> list[str]:
         return connection.find({"nsqd_http_address": given}).speakers()
 
-    silent, alone = "127.0.0.1:1", f"http://{address}/alone"
+    silent, alone, other = "127.0.0.1:1", f"http://{address}/alone", f"http://{address}/b"
     assert speakers(silent, address) == [address]
-    for given in (silent,), (silent, alone), (silent, address, alone):
+    for given in (silent,), (silent, alone), (silent, address, alone), (silent, address, other):
         assert speakers(*given) == [*given]  # what that one has would be missing
 
 

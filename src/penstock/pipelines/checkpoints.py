@@ -90,7 +90,7 @@ class Checkpoint:
         return record
 
     def _check_whole(self) -> None:
-        """Of a file that a power loss has cut Spark says not which it is, or not what to do."""
+        """Spark's error for a file that a power loss has cut lacks its name or the remedy."""
         for kind, lines in ("metadata", 1), ("offsets", 2), ("commits", 1):
             files, path = self._at(kind)
             found = [one.getPath() for one in files.listStatus(path)] if files.exists(path) else []
@@ -150,7 +150,7 @@ def name_of(application: str) -> str:
 
 
 def is_whole(text: str, lines: int) -> bool:
-    """Has a file of Spark's so many lines of JSON, behind its version?"""
+    """Does a file of Spark's hold so many lines of JSON, besides its version?"""
     found = [line for line in text.splitlines() if line != "v1"]
     try:
         return len([msgspec.json.decode(line) for line in found]) >= lines

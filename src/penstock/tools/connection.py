@@ -130,11 +130,12 @@ class Where(NamedTuple):
         return [DEFAULT_ADDRESS]
 
     def speakers(self) -> list[str]:
-        """Those addresses: where all that answer are nodes of clusters, they speak for the others,
-        which nothing waits for."""
+        """Those addresses: where all that answer are nodes of one cluster, they speak for the
+        others, which nothing waits for."""
         asked = [Node(one, OTHERS_SECONDS_MAX, self.tls()) for one in self.addresses()]
         answers = ask_all(asked, ask_cluster)
-        is_alone = not answers.good or any(error.status for error in answers.bad.values())
+        clusters = {str(answer["cluster"]) for answer in answers.good.values()}
+        is_alone = len(clusters) != 1 or any(error.status for error in answers.bad.values())
         return [node.address for node in asked if is_alone or node.address in answers.good]
 
     def tcp_addresses(self) -> tuple[list[str], list[str]]:
