@@ -1,11 +1,13 @@
 """The topic `_trace`: what is kept, for how long, and what a kill leaves of it."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from penstock.broker.partition.appends import Stored
 from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.publishing import INTERNAL
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section
@@ -53,6 +55,18 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
     again = world.killed()
     assert [event.offset for event in events(again)] == [0, 1, 2]
     assert again.broker.topics["orders"].leader().tail.committed_end == 5
+
+
+def test_the_events_of_a_leadership_that_has_ended_since_are_kept(start: Start) -> None:
+    """Publishers who wait go on with its tail, at the new leader."""
+    world = start(trace_rate=1.0)
+    world.trace_due = False
+    assert world.publish("orders", b"a").stored
+    topic = world.broker.topics["orders"]
+    Outbox(world.broker.context, topic, 0, Mock(), topic.leader().tail)
+    world.broker.write_trace()
+    world.turns()
+    assert [event.topic for event in events(world)] == ["orders"]
 
 
 def test_the_trace_topic_is_not_traced(start: Start) -> None:

@@ -27,9 +27,9 @@ from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.partition.leader import Leader
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
+from penstock.kernel import Tail
 from penstock.trace import events as traceevents
 from penstock.trace.events import Event, Kind
 
@@ -104,12 +104,10 @@ class TraceLog:
         leader.group.write(context.clock.wall_ns())
 
     def _name(self, one: Any) -> str:
-        """The name of a tail, a window or a connection. The topic may be gone by now, its name is
-        not."""
-        owner = one.owner
-        if isinstance(owner, Leader):
-            return owner.topic.name
-        return owner.name if isinstance(owner, Channel) else self.client_name(one)
+        """The name of a tail, a window or a connection. The topic may be gone by now, or led by
+        another node; its name is not."""
+        owner = one.owner.topic if isinstance(one, Tail) else one.owner
+        return owner.name if isinstance(owner, Topic | Channel) else self.client_name(one)
 
     def _stored(self, error: PenstockError | None) -> None:
         if error is not None:
