@@ -330,6 +330,7 @@ LAKE_CHECKPOINT_COMMITS = 10  # a commit replays no more than this: its time sta
 AUDIT_MEMORY = "50%"  # of the machine's for DuckDB, beside Spark's JVM; the rest goes to disk
 AUDIT_ASKED_MAX = 1000  # messages of a finding that nsqd is asked about: four requests each
 REPLAY_TASK_MESSAGES = 10_000  # at least, of a chunk: less is staged sooner than a task has begun
+LIVES_EVERY_S = 60  # between updates of the lifecycles at least
 LIVES_RESTS = 9  # times as long as an update took none is made: a tenth of the time at most
 LIVES_RETAIN_S = 24 * 3600  # replaced files stay this long, for readers that still use them
 LIVES_VACUUM_S = 3600  # between removals of these

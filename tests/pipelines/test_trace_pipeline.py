@@ -38,7 +38,8 @@ def life(offset: int, took_ms: int) -> bytes:
 
 
 def run(spark: SparkSession, broker: FakeBroker, table: Path, **given: Any) -> int:
-    settings = defaults(trace.SETTINGS, url=broker.url, table=str(table), once=True, **given)
+    given = {"url": broker.url, "table": str(table), "once": True, **given}
+    settings = defaults(trace.SETTINGS, **given)
     trace.check(settings)
     return patiently(lambda: trace.run(spark, settings, Progress("trace", stream=io.StringIO())))
 
@@ -80,6 +81,10 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path
         run(spark, broker, table)
         with pytest.raises(ConfigError, match="would come again"):
             run(spark, broker, table, checkpoint=str(tmp_path / "other"))
+        with FakeBroker() as other:
+            other.topic(TOPIC, "second").publish([life(0, 10)])
+            with pytest.raises(ConfigError, match="not nodes of one cluster"):
+                run(spark, broker, table, url=f"{broker.url},{other.url}")
 
 
 def test_a_run_that_died_at_its_beginning_is_followed_by_another(

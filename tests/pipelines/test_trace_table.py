@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DataLost
+from penstock.ids import guid
 from penstock.pipelines.trace_table import SCHEMA, decode_bodies, events
 from penstock.trace.events import Event, Kind, encode
 
@@ -44,7 +45,7 @@ def test_all_bodies_of_a_batch_come_in_order() -> None:
     bodies = [encode([one(offset=10 * number + k) for k in range(3)]) for number in range(600)]
     batch = pa.RecordBatch.from_pydict(
         {
-            "partition": pa.array([0] * 600, pa.int32()),
+            "id": [f"{guid.make(5, 3, number):016x}" for number in range(600)],
             "offset": pa.array(range(600), pa.int64()),
             "body": pa.array(bodies, pa.binary()),
         }
@@ -52,6 +53,7 @@ def test_all_bodies_of_a_batch_come_in_order() -> None:
     made = pa.Table.from_batches(decode_bodies([batch]))
     assert made["offset"].to_pylist() == [10 * n + k for n in range(600) for k in range(3)]
     assert made["trace_index"].to_pylist() == [0, 1, 2] * 600
+    assert made["trace_partition"].unique().to_pylist() == [3]  # the node
 
 
 def test_a_body_that_is_none_is_named() -> None:

@@ -9,7 +9,6 @@ import pytest
 from penstock import limits
 from penstock.errors import DataLost, FetchFailed, QueryRefused
 from penstock.nsqadmin.console import Query, Source
-from penstock.pipelines.audit.program import published
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.brokers import Brokers
 
@@ -160,11 +159,6 @@ def test_ends_of_a_deleted_topic_come_from_any_node(cluster: FakeCluster, made_a
     one.ended_partitions = {"bills": {"first": {0: 5, 1: 2}}}
     with BrokerApi(one.url) as api:
         assert api.positions(["bills"]).ends == {"bills": {"first": {0: 7, 1: 2}}}
-
-
-def test_an_audit_counts_at_each_leader(cluster: FakeCluster) -> None:
-    with BrokerApi(cluster.nodes[0].url) as api:
-        assert published(api, "orders", 0, 1 << 40) == len(WHOLE)
 
 
 def test_one_node_is_asked_for_its_own_alone(cluster: FakeCluster) -> None:

@@ -39,7 +39,7 @@ from penstock.pipelines.delta_sink import Target, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
+from penstock.pipelines.settings import NSQDS, STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
 from penstock.spark.delta_table import Shape, check_fits
 from penstock.spark.options import read_options
@@ -60,10 +60,7 @@ _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
 SETTINGS = (
     Setting("topics", Kind.STRINGS, (), "topics to archive"),
     Setting("pattern", Kind.STRING, "", "or a regular expression; topics made later are found"),
-    Setting("lookupd", Kind.STRINGS, (), "nsqlookupds' HTTP addresses: all nsqds that they know"
-         " are archived, instead of url"),
-    Setting("gone-brokers", Kind.STRINGS, (), "nsqds (host:port) that are gone for good, so that"
-         " nothing waits for them"),
+    *NSQDS,
     Setting("table", Kind.STRING, "", "the Delta table, made when it is not there: a path, or a"
          " URL as delta-rs takes it", required=True),
     STORAGE_OPTION,

@@ -37,18 +37,22 @@ def is_of_several(settings: Settings) -> bool:
     return bool(settings.texts("lookupd")) or len(comma_separated(settings.text("url"))) > 1
 
 
-def subscription(settings: Settings) -> dict[str, str]:
-    """The topics to archive, as options of the source."""
+def nsqds(settings: Settings, topics: str, pattern: str = "") -> dict[str, str]:
+    """The topics of the nsqds that the settings name, as options of the source."""
     lookupds = ",".join(settings.texts("lookupd"))
     given = {
         "url": "" if lookupds else settings.text("url"),
         "lookupd": lookupds,
         "goneBrokers": ",".join(settings.texts("gone-brokers")),
-        "subscribe": ",".join(settings.texts("topics")),
-        "subscribePattern": settings.text("pattern"),
+        "subscribe": topics,
+        "subscribePattern": pattern,
         "caFile": settings.text("ca-file"),
     }
     return {name: value for name, value in given.items() if value}
+
+
+def subscription(settings: Settings) -> dict[str, str]:
+    return nsqds(settings, ",".join(settings.texts("topics")), settings.text("pattern"))
 
 
 def present_logs(settings: Settings) -> dict[Log, LogSpan]:

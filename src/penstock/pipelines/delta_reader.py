@@ -80,7 +80,6 @@ class LakeFile:
 
     path: str  # below the table; of a clone it may be elsewhere on this machine
     size_bytes: int
-    rows: int | None
     partition: Mapping[str, Any]
     least: Mapping[str, Any] = field(default_factory=dict)
     most: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +123,6 @@ class LakeTable:
                 LakeFile(
                     path=unquote(row["path"]),  # in the log it is a URL
                     size_bytes=row["size_bytes"],
-                    rows=row.get("num_records"),
                     partition={name: row.get(f"partition.{name}") for name in names},
                     least=_statistics(row, "min."),
                     most=_statistics(row, "max."),

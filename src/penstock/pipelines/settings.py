@@ -209,6 +209,12 @@ def _known(settings: Iterable[Setting]) -> str:
 
 _PAIR = "NAME=VALUE, as AWS_REGION=eu-west-1 (what was given is not shown: it may be a secret)"
 
+NSQDS = (
+    Setting("lookupd", Kind.STRINGS, (), "nsqlookupds' HTTP addresses: all nsqds that they know"
+         " are read, instead of url"),
+    Setting("gone-brokers", Kind.STRINGS, (), "nsqds (host:port) that are gone for good, so that"
+         " nothing waits for them"),
+)  # fmt: skip
 STORAGE_OPTION = Setting("storage-option", Kind.REPEATED, (), "of delta-rs, for a table that is no"
     " local path, as AWS_REGION=eu-west-1; secrets are better in the file or the environment",
 )  # fmt: skip

@@ -24,6 +24,7 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
+from penstock.pipelines.archive_offsets import nsqds
 from penstock.pipelines.checkpoints import Checkpoint, checkpoint_of, location_of, wanted_record
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import Target, started
@@ -32,15 +33,18 @@ from penstock.pipelines.lifecycles.lives import LifeKeeper, LifeTable, latencies
 from penstock.pipelines.maintenance import Beside, Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
+from penstock.pipelines.settings import NSQDS, STORAGE_OPTION, Setting, Settings, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, say_moments
+from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Shape, check_fits, local_path
+from penstock.spark.options import read_options
 from penstock.trace.events import TOPIC
 
 SHAPE = Shape(trace_table.SCHEMA, ("date",), ("time", "trace_offset"))
 
 SETTINGS = (
+    *NSQDS,
     Setting("table", Kind.STRING, "", "the trace table, made when it is not there: a path, or a"
          " URL as delta-rs takes it", required=True),
     STORAGE_OPTION,
@@ -52,9 +56,6 @@ SETTINGS = (
          bounds=(1, None)),
     Setting("lifecycles", Kind.STRING, "", "keep a table there, a row for each message and channel"
          " (with report: TABLE_lives)"),
-    Setting("lifecycles-every", Kind.DURATION, 60 * limits.SECOND, "time between updates of it at"
-         " least",
-         bounds=(limits.SECOND, None)),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
     Setting("from", Kind.STRING, "", "report on what was published since: a time, or this long ago"
          ),
@@ -73,10 +74,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     there = location.open()
     if there is not None:
         check_fits(location, there, SHAPE)
-    with nsqd_of(settings) as api:
-        if TOPIC not in api.positions([TOPIC]).topics:
-            rule = f"nothing was ever traced there: it has no topic {TOPIC}"
-            raise ConfigError("url", settings.text("url"), rule)
+    _check_nsqds(settings, progress)
     path = checkpoint_of(settings, "trace")
     checkpoint = Checkpoint(session, path)
     wanted = wanted_record(location.root, (TOPIC,), "")
@@ -97,13 +95,32 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     lives = _lifecycles(settings)
     if lives:
         table = LifeTable(settings.text("table"), lives, storage_options(settings))
-        beside.insert(0, LifeKeeper(table, settings.seconds("lifecycles-every"), progress))
+        beside.insert(0, LifeKeeper(table, limits.LIVES_EVERY_S, progress))
     target = Target(location, SHAPE, record.application)
     query = started(_events(session, settings), settings, "trace", target, path)
     follow(query, progress, *beside)
     if settings.flag("report"):
         _report(settings, progress)
     return DONE
+
+
+def _source(settings: Settings) -> dict[str, str]:
+    return {**nsqds(settings, TOPIC), "startingOffsets": "earliest"}
+
+
+def _check_nsqds(settings: Settings, progress: Progress) -> None:
+    """Only nodes of a cluster share a topic's offsets."""
+    with Brokers(read_options(_source(settings), streaming=True)) as brokers:
+        found = brokers.found()
+    names = ", ".join(sorted(found.answers)) or settings.text("url")
+    if TOPIC not in found.topics:
+        raise ConfigError("url", names, f"nothing was ever traced there: it has no topic {TOPIC}")
+    are_nodes = all(answer.nodes for answer in found.answers.values())
+    if len(found.answers) > 1 and not are_nodes:
+        rule = "they are not nodes of one cluster: each nsqd needs a trace table of its own"
+        raise ConfigError("url", names, rule)
+    if "" in found.answers and are_nodes:
+        progress.say("this has the events of one node: --lookupd brings those of its whole cluster")
 
 
 def _lifecycles(settings: Settings) -> str:
@@ -116,17 +133,14 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
     most = settings.number("max-bodies-per-trigger")
     tasks = max(1, session.sparkContext.defaultParallelism)
     options = {
-        "url": settings.text("url"),
-        "subscribe": TOPIC,
-        "caFile": settings.text("ca-file"),
-        "startingOffsets": "earliest",
+        **_source(settings),
         "maxOffsetsPerTrigger": str(most),
         "maxRecordsPerPartition": str(-(-most // tasks)),
     }
     bodies = (
         session.readStream.format("penstock")
-        .schema("partition int, offset bigint, body binary")
-        .options(**{name: value for name, value in options.items() if value})
+        .schema("offset bigint, id string, body binary")
+        .options(**options)
         .load()
     )
     schema = from_arrow_schema(trace_table.SCHEMA, prefer_timestamp_ntz=False)

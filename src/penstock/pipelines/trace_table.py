@@ -2,8 +2,8 @@
 
 A body becomes columns without an object for an event: the format's strided views go into numpy, and
 names are taken from the body's own table of names. The position of an event (`trace_partition`,
-`trace_offset`, `trace_index`) tells it from all others and orders those of one microsecond, so a
-reader can see that the table has every event once.
+`trace_offset`, `trace_index`) tells it from all others and orders those of one nsqd, so a reader
+can see that the table has every event once. `trace_partition` is nsqd's node id.
 
 `messages` is 1, but where a whole range of a channel met one fate (`skipped`, `emptied`): then the
 row is about `offset` and those behind it, and has no `message_id`.
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import DataLost, TraceBroken
+from penstock.ids import guid
 from penstock.spark.decode import hex_ids
 from penstock.trace.events import KIND_LABELS, decode_columns
 
@@ -46,25 +47,27 @@ _BATCH_BODIES = 500
 
 
 def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of `_trace` (partition, offset, body) as rows of the table: for `mapInArrow`. Small
+    """Rows of `_trace` (offset, id, body) as rows of the table: for `mapInArrow`. Small
     bodies are combined: Spark handles each batch by itself."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
-        partitions, offsets = (batch.column(name).to_pylist() for name in ("partition", "offset"))
-        for partition, offset, body in zip(partitions, offsets, batch.column("body"), strict=True):
-            held.append(events(body.as_buffer(), partition, offset))
+        offsets, ids = (batch.column(name).to_pylist() for name in ("offset", "id"))
+        for offset, id, body in zip(offsets, ids, batch.column("body"), strict=True):
+            held.append(events(body.as_buffer(), guid.parse(int(id, 16)).node, offset))
             if sum(rows.num_rows for rows in held) >= _BATCH_ROWS or len(held) >= _BATCH_BODIES:
                 yield from pa.Table.from_batches(held).combine_chunks().to_batches()
                 held = []
     yield from pa.Table.from_batches(held, SCHEMA).combine_chunks().to_batches()
 
 
-def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
+def events(body: Any, node: int, offset: int) -> pa.RecordBatch:
     """The events of one body. DataLost names the position of an invalid one."""
     try:
         columns = decode_columns(body)
     except TraceBroken as error:
-        raise DataLost("_trace", partition, f"the body at offset {offset}: {error}") from error
+        raise DataLost(
+            "_trace", 0, f"the body at offset {offset} of node {node}: {error}"
+        ) from error
     micros = _numbers(columns.time_ns, np.int64) // 1000
     time = pa.array(micros).cast(_TIME)
     rows, message_ids = columns.rows, _numbers(columns.message_id, np.uint64)
@@ -86,7 +89,7 @@ def events(body: Any, partition: int, offset: int) -> pa.RecordBatch:
             np.minimum(_numbers(columns.attempts, np.int32), _ATTEMPTS_MAX).astype(np.int16)
         ),
         "client": _names(columns.client, columns.names, absent=True),
-        "trace_partition": pa.array(np.full(rows, partition, np.int32)),
+        "trace_partition": pa.array(np.full(rows, node, np.int32)),
         "trace_offset": pa.array(np.full(rows, offset, np.int64)),
         "trace_index": pa.array(np.arange(rows, dtype=np.int32)),
     }

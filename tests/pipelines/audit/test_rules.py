@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from cases import each, seeds
 from kernel.figures import in_sample
@@ -102,6 +103,7 @@ class History:
             trace_table.events(encode(body), 0, number) for number, body in enumerate(bodies)
         )
         self.starts = [(dice.randrange(len(bodies)), 40) for _ in range(dice.choice([0, 0, 1, 2]))]
+        self.noted = tuple((body << INDEX_BITS) + index for body, index in self.starts)
 
     def _switches(self) -> list[Switch]:
         dice = self.dice
@@ -117,10 +119,9 @@ class History:
             T0_US + self.dice.choice([20_000, 10**6]),
         )
         as_of = T0_US + 70_000
-        starts = [(body << INDEX_BITS) + index for body, index in self.starts]
         settle_s, stuck_s = self.dice.choice([0.0, 0.05]), self.dice.choice([0.001, 0.04])
         return Rules(moment(since), moment(until), moment(as_of), settle_s, stuck_s,
-                     tracing(self.switches, starts))  # fmt: skip
+                     tracing(self.switches, self.noted))  # fmt: skip
 
     def oracle(self, rules: Rules) -> Oracle:
         return Oracle(
@@ -134,11 +135,39 @@ class History:
         )
 
 
+class ClusterHistory(History):
+    """Of three nodes, each with a `_trace`; now and then another one leads a partition, which the
+    pipeline sees by itself."""
+
+    def _place(self) -> None:
+        bodies: dict[int, list[list[Event]]] = {node: [[]] for node in (1, 2, 3)}
+        leaders: dict[int, int] = {}
+        self.placed, self.starts, self.noted = [], [], ()
+        for event in sorted(self.events, key=lambda event: event.time_ns):
+            leader = leaders.get(event.partition, 1)
+            if event.message_id and self.dice.random() < 0.1:
+                leaders[event.partition] = self.dice.choice([1, 2, 3])
+            of_node = bodies[leaders.get(event.partition, 1)]
+            is_changed = leaders.get(event.partition, 1) != leader
+            if is_changed or len(of_node[-1]) > self.dice.randrange(30):
+                of_node.append([])
+            position = event.time_ns // 1000, len(of_node[-1])
+            of_node[-1].append(event)
+            self.placed.append(Placed(position, event))
+            if is_changed:
+                self.starts.append((position[0], position[1] - 1))
+        self.table = pa.Table.from_batches(
+            trace_table.events(encode(body), node, number)
+            for node in bodies
+            for number, body in enumerate(filter(None, bodies[node]))
+        )
+
+
 def audited(table: pa.Table, rules: Rules) -> Report:
     """Rows in any order."""
     dice = np.random.default_rng(1)
     with Engine() as engine:
-        engine.view("trace", table.take(dice.permutation(table.num_rows)))
+        engine.trace("trace", table.take(dice.permutation(table.num_rows)))
         return Audit(Tables(engine), rules, "orders", 1000).run()
 
 
@@ -156,14 +185,11 @@ def counted(report: Report) -> dict[tuple[str, str], int]:
 
 
 @each("block", seeds(2, 6))
-def test_random_histories_are_judged_alike(block: int) -> None:
-    judge_alike(range(50 * block, 50 * block + 50))
-
-
-def judge_alike(numbers: range) -> None:
-    faults = 0
+@pytest.mark.parametrize("kind", [History, ClusterHistory])
+def test_random_histories_are_judged_alike(kind: type[History], block: int) -> None:
+    faults, numbers = 0, range(25 * block, 25 * block + 25)
     for seed in numbers:
-        history = History(seed)
+        history = kind(seed)
         rules = history.rules()
         oracle, report = history.oracle(rules), audited(history.table, rules)
         assert counted(report) == oracle.counts(), f"seed {seed}"

@@ -33,7 +33,7 @@ from penstock.pipelines.audit.report import (
     in_order,
 )
 from penstock.pipelines.audit.rules import Rules, bar_us
-from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
+from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
 from penstock.pipelines.times import at, duration, micros, moment
 
@@ -68,7 +68,6 @@ class Tables:
     channels: tuple[str, ...] = ()  # of the trace, none: all
     archive: DataFrame | None = None
     log: DataFrame | None = None
-    log_messages: int | None = None
 
 
 @dataclass
@@ -117,7 +116,8 @@ class Audit:
 
         self._check_log(TRACE, query, "repeated_offset", "id_falls", "time_falls")
         say("judging")
-        sql.judge(engine, self.rules, sorted({*self.rules.tracing.starts, *holes}))
+        starts = {*self.rules.tracing.starts, *holes, *sql.leader_changes(engine)}
+        sql.judge(engine, self.rules, sorted(starts))
         channels = _channels(engine)
         self._check_cases(engine, channels)
         for one in channels.values():
@@ -145,7 +145,7 @@ class Audit:
                 ("trace_hole", row["missing"], "bodies between the first and the last are missing"),
                 ("trace_doubled", row["doubled"], "events are there more than once"),
             ):
-                note = f"partition {partition} of _trace: {count:,} {what}"
+                note = f"_trace of node {partition}: {count:,} {what}"
                 if count > 0:
                     one = Example(partition, 0, None, None, note)
                     self._add(kind, None, TRACE, {partition: count}, [one])
@@ -155,20 +155,17 @@ class Audit:
         """Events in a hole of the trace are unknown, as around a start of nsqd: a message that may
         have been delivered in it is not called lost."""
         rows = engine.rows(
-            f"""SELECT before FROM (SELECT "offset", lag("offset") OVER
-                (PARTITION BY partition ORDER BY "offset") AS before FROM bodies)
-            WHERE "offset" > before + 1 ORDER BY before LIMIT {_HOLES_MAX + 1}"""
+            f"""SELECT last FROM (SELECT "offset", lag("offset") OVER log AS before,
+                    lag(last) OVER log AS last FROM bodies
+                WINDOW log AS (PARTITION BY partition ORDER BY "offset"))
+            WHERE "offset" > before + 1 ORDER BY last LIMIT {_HOLES_MAX + 1}"""
         )
         if len(rows) > _HOLES_MAX:
             self.notes.append(
                 f"the trace has more than {_HOLES_MAX} holes: messages that were delivered in one "
                 "of those behind them are called lost"
             )
-        self.notes.append(
-            "the trace has holes: messages that a channel may have delivered in one of them are "
-            "not called lost"
-        )
-        return [(row["before"] + 1) << INDEX_BITS for row in rows[:_HOLES_MAX]]
+        return [row["last"] + 1 for row in rows[:_HOLES_MAX]]
 
     # --- channels ---
 
@@ -236,15 +233,12 @@ class Audit:
     def _coverage(self) -> Coverage:
         """Traced messages existed, even where they do not count any more."""
         known = sum((self._rows(TRACE) or {}).values())
-        counted = [
-            (None if rows is None else sum(rows.values()), f"counted in {source}")
-            for source in (ARCHIVE, LOG)
-            for rows in [self._rows(source)]
-        ]
-        for count, basis in [(self.tables.log_messages, "counted by nsqd"), *counted]:
-            if count is not None:
+        for source in (LOG, ARCHIVE):
+            rows = self._rows(source)
+            if rows is not None:
+                count = sum(rows.values())
                 few = f"only {count:,} of them " if count < known else ""
-                return Coverage(known, max(known, count), few + basis)
+                return Coverage(known, max(known, count), f"{few}counted in {source}")
         spans = self.logs[TRACE].spans.values() if TRACE in self.logs else ()
         ranges = sum(most - least + 1 for least, most, _ in spans)
         basis = "by the offsets between the first and the last that was traced"

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.nsqdapi import calls
 from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.report import Report, lines, page, verdict
@@ -29,7 +28,6 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, moment, read_moment, say_moments
-from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import TableLocation
 
 FINDINGS = 1
@@ -69,13 +67,14 @@ def check(settings: Settings) -> None:
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    rules = rules_of(settings)
-    say_moments(progress, settings, datetime.now(UTC), "as-of")
-    say_moments(progress, settings, rules.as_of, "from", "to")
     topic = settings.text("topic")
     progress.note(table=settings.text("trace") or settings.text("archive"))
     with ExitStack() as stack:
-        tables = tables_of(session, settings, rules, stack.enter_context(Engine()))
+        engine = stack.enter_context(Engine())
+        rules = rules_of(settings, engine)
+        say_moments(progress, settings, datetime.now(UTC), "as-of")
+        say_moments(progress, settings, rules.as_of, "from", "to")
+        tables = tables_of(session, settings, rules, engine)
         asker = None
         if settings.text("trace") and "url" in settings.explicit:  # somebody has said whom to ask
             asker = Asker(stack.enter_context(nsqd_of(settings)), topic)
@@ -83,10 +82,10 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         report = audit.run(progress.say)
     if asker is not None and asker.trouble:
         progress.say(f"nsqd was not asked what it knows itself: {asker.trouble}")
-    if settings.text("trace") and not report.coverage.traced:
+    if not (report.coverage.traced if settings.text("trace") else report.partitions):
+        where = "publish of it in the trace table" if settings.text("trace") else "message of it"
         span = f"from {moment(rules.since)} to {moment(rules.until)}"
-        reason = f"the trace table has no publish of it {span}"
-        raise DataLost(topic, 0, f"{reason}: nothing can be judged")
+        raise DataLost(topic, 0, f"there is no {where} {span}: nothing can be judged")
     shown, html = page(report), settings.text("html")
     _note(progress, report, shown)
     if html:
@@ -111,23 +110,22 @@ def _note(progress: Progress, report: Report, shown: str) -> None:
 # --- times ---
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: Settings, engine: Engine) -> Rules:
     now = datetime.now(UTC)
     trace, archive = settings.text("trace"), settings.text("archive")
     first, last, found = at(0), now, Tracing()
-    with Engine() as engine:
-        if trace or archive:
-            engine.view("whole", dataset_of(trace or archive, storage_options(settings)))
-        if trace:
-            extent = _extent(engine, "time")
-            if extent is None:
-                raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
-            first, last = extent
-        elif archive:
-            first, _ = _extent(engine, "timestamp") or (first, now)
-        as_of = read_moment("as-of", settings.text("as-of"), now) or last
-        if trace:
-            found = _tracing(engine, settings.text("topic"), as_of)
+    if trace:
+        engine.trace("whole", dataset_of(trace, storage_options(settings)))
+        extent = _extent(engine, "time")
+        if extent is None:
+            raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
+        first, last = extent
+    elif archive:
+        engine.view("whole", dataset_of(archive, storage_options(settings)))
+        first, _ = _extent(engine, "timestamp") or (first, now)
+    as_of = read_moment("as-of", settings.text("as-of"), now) or last
+    if trace:
+        found = _tracing(engine, settings.text("topic"), as_of)
     until = read_moment("to", settings.text("to"), as_of) or as_of + timedelta(microseconds=1)
     since = read_moment("from", settings.text("from"), as_of) or first
     if not since < until:
@@ -167,11 +165,11 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
     if trace:
         span = ColumnSpan("time", *(at(us) for us in rules.traced))
         engine.view("trace", dataset_of(trace, options, [span]))
-    log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
+    log = _log(session, settings, rules) if settings.flag("log") else None
     broker = settings.text("broker")
     location = TableLocation(archive, options)
     archived = _archive(session, location, topic, rules, broker) if archive else None
-    return Tables(engine if trace else None, settings.texts("channels"), archived, log, count)
+    return Tables(engine if trace else None, settings.texts("channels"), archived, log)
 
 
 _AS_ROWS = ("partition", "offset AS position", "id", "unix_micros(timestamp) AS us")
@@ -195,38 +193,22 @@ def _archive(
     return frame.selectExpr(*_AS_ROWS)
 
 
-def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataFrame, int]:
-    """The topic's rows of the span, and their number according to nsqd. The source leaves out
-    corrupt and removed messages, which then appear as a gap."""
-    topic, url, ca_file = (settings.text(name) for name in ("topic", "url", "ca-file"))
-    since_ms, until_ms = (int(one.timestamp() * 1000) for one in (rules.since, rules.until))
+def _log(session: SparkSession, settings: Settings, rules: Rules) -> DataFrame:
+    """The topic's rows of the span. The source leaves out corrupt and removed messages, which then
+    appear as a gap."""
+    ca_file = settings.text("ca-file")
     options = {
-        "url": url,
-        "subscribe": topic,
-        "startingTimestamp": str(since_ms),
-        "endingTimestamp": str(until_ms),
+        "url": settings.text("url"),
+        "subscribe": settings.text("topic"),
+        "startingTimestamp": str(int(rules.since.timestamp() * 1000)),
+        "endingTimestamp": str(int(rules.until.timestamp() * 1000)),
         "failOnDataLoss": "false",
         "minPartitions": "4",
         **({"caFile": ca_file} if ca_file else {}),
     }
     schema = "partition int, offset bigint, id string, timestamp timestamp"
     frame = session.read.format("penstock").schema(schema).options(**options)
-    with nsqd_of(settings) as api:
-        count = published(api, topic, since_ms, until_ms)
-    return frame.load().selectExpr(*_AS_ROWS), count
-
-
-def published(api: BrokerApi, topic: str, since_ms: int, until_ms: int) -> int:
-    """Each partition's leader knows of its own messages."""
-    spans = api.positions([topic]).topics.get(topic)
-    if spans is None:
-        raise ConfigError("topic", topic, "nsqd has no such topic")
-    return sum(
-        leader.ask(calls.offset_at(topic, until_ms, partition))
-        - leader.ask(calls.offset_at(topic, since_ms, partition))
-        for partition in spans.partitions
-        for leader in [api.at(topic, partition)]
-    )
+    return frame.load().selectExpr(*_AS_ROWS)
 
 
 PIPELINE = Pipeline(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
-from penstock.pipelines.lifecycles.lives import WAITS
 from penstock.pipelines.times import duration, moment
 
 
@@ -222,9 +221,7 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 class Part(NamedTuple):
-    """`kind` is the form. Chapters are for the page."""
-
-    kind: str  # title, verdict, fact, note, table, finding, chapter, end
+    kind: str  # title, verdict, fact, note, table, finding, end
     text: str
     label: str = ""
     lines: Sequence[str] = ()
@@ -237,8 +234,6 @@ _CHANNEL_HEADS = (
     "p50", "p99", "slowest",
 )  # fmt: skip
 _PARTITION_HEADS = ("partition", "traced", "in the archive", "in the log", "findings")
-_WAIT_HEADS = ("", "p50", "p90", "p99", "p99.9", "slowest")
-_WAIT_NAMES = ("publish to first delivery", "first delivery to finish", "publish to finish")
 
 
 def outline(report: Report) -> Iterator[Part]:
@@ -258,7 +253,6 @@ def outline(report: Report) -> Iterator[Part]:
         rows = [_channel_row(channel) for channel in report.channels]
         yield Part("table", "Channels", heads=_CHANNEL_HEADS, rows=rows)
     yield from (_finding(finding, report.several) for finding in report.findings)
-    yield from map(_chapter, report.channels)
     rate = short(report.events / report.took_s) if report.took_s else "-"
     took = f"({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
     yield Part("end", took, verdict(report))
@@ -325,19 +319,6 @@ def _example(example: Example, several: bool) -> str:
     return f"{log}offset {example.offset}{name}{time}: {example.note}"
 
 
-# --- a channel, on the page ---
-
-
-def _chapter(channel: ChannelReport) -> Part:
-    known = zip(_WAIT_NAMES, (channel.waits.get(name) for name in WAITS), strict=True)
-    rows = [
-        [words, *map(duration, waits.percentiles.values()), duration(waits.most)]
-        for words, waits in known
-        if waits is not None
-    ]
-    return Part("chapter", f"Channel {channel.name}", heads=_WAIT_HEADS, rows=rows)
-
-
 # --- for a terminal ---
 
 
@@ -388,7 +369,7 @@ def _shown(part: Part, clean: bool) -> Iterator[str]:
         yield f'<p class="verdict{" clean" if clean else ""}">{text}</p>'
     elif part.kind in ("fact", "note"):
         yield f'<p class="{part.kind}"><b>{label}</b> {text}</p>'
-    elif part.kind in ("table", "chapter"):
+    elif part.kind == "table":
         yield f"<h2>{text}</h2>"
         rows = [_row("th", part.heads), *(_row("td", row) for row in part.rows)]
         yield f'<div class="scroll"><table>{"".join(rows)}</table></div>' if part.rows else ""

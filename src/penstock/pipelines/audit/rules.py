@@ -36,7 +36,9 @@ Rates that nobody has noted are the daemon's own option: those count as all, and
 note of its own follows its topic. So a rate that is not known excuses nothing by itself.
 
 And a kill loses the events that were not written yet: between the last first delivery before a
-start and the next one after it, messages may have been delivered and finished unseen.
+start and the next one after it, messages may have been delivered and finished unseen. A change of
+a partition's leader counts as a start: the new one sends what the old one had out, and may not know
+of its last finishes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +48,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.pipelines.lifecycles.engine import EVENT, Engine, text
+from penstock.pipelines.lifecycles.engine import EVENT, POSITION, Engine, text
 from penstock.pipelines.lifecycles.lives import (
     ABOUT_MESSAGES,
     ENDED_RANGES,
@@ -189,8 +191,12 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
         f"""{MACROS}
         CREATE TEMP TABLE bodies AS
         SELECT trace_partition AS partition, trace_offset AS "offset", count(*) AS events,
-            max(trace_index) + 1 AS length
+            max(trace_index) + 1 AS length, max({POSITION}) AS last
         FROM trace WHERE {span} GROUP BY ALL;
+        CREATE VIEW leaders AS
+        SELECT partition, trace_partition AS node, min({POSITION}) AS first FROM trace
+        WHERE topic = {text(topic)} AND {span} AND message_id IS NOT NULL
+        GROUP BY partition, trace_partition, trace_offset;
         CREATE VIEW events AS
         SELECT {EVENT} FROM trace WHERE topic = {text(topic)} AND {span} {chosen};
         CREATE VIEW publishes AS
@@ -201,6 +207,18 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
         CREATE TEMP TABLE traced AS
         SELECT DISTINCT {_MESSAGE} FROM events WHERE trace_id IS NOT NULL;"""
     )
+
+
+def leader_changes(engine: Engine) -> list[int]:
+    """Positions, each right before the first event of a partition at its new leader."""
+    (row,) = engine.rows("SELECT count(DISTINCT partition) AS nodes FROM bodies")
+    if row["nodes"] < 2:
+        return []
+    rows = engine.rows(
+        """SELECT first FROM (SELECT *, lag(node) OVER
+            (PARTITION BY partition ORDER BY first) AS before FROM leaders) WHERE node <> before"""
+    )
+    return [row["first"] - 1 for row in rows]
 
 
 def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:

@@ -1,5 +1,9 @@
 """DuckDB in this process, and the events of a trace table in it.
 
+The position of an event is one number. It follows `_trace`; where a table has several nodes of a
+cluster, it follows their clocks, and `_trace` within a microsecond: a partition has one leader at a
+time.
+
 What does not fit into its memory goes into a directory of its own, which is gone at the end.
 """
 
@@ -13,13 +17,14 @@ import pyarrow.dataset as ds
 
 from penstock import limits
 
-INDEX_BITS = 20  # a body has fewer events than that: a message has at most some megabytes
-POSITION = f"(trace_offset << {INDEX_BITS}) + trace_index"
-# Times are microseconds, and `position` is that of the event in `_trace` as one number.
+INDEX_BITS = 14  # of TRACE_CHUNK_EVENTS
+_OF_ONE = f"body * {1 << INDEX_BITS} + index"
+_SINCE_US = 1_767_225_600_000_000  # 2026: good for 17 years before and after it
+_OF_SEVERAL = f"(us - {_SINCE_US}) * {1 << INDEX_BITS} + index"
+POSITION = "position_of(epoch_us(time), trace_offset, trace_index)"
 EVENT = f"""event, epoch_us(time) AS us, topic, channel, partition, "offset",
     coalesce(messages, 0) AS messages, message_id, nullif(trace_id, 0) AS trace_id,
-    coalesce(attempts, 0) AS attempts, client,
-    {POSITION} AS position"""
+    coalesce(attempts, 0) AS attempts, client, {POSITION} AS position"""
 
 
 def text(value: str) -> str:
@@ -69,3 +74,12 @@ class Engine:
 
     def view(self, name: str, source: ds.Dataset | pa.Table) -> None:
         self._connection.register(name, source)
+
+    def trace(self, name: str, source: ds.Dataset | pa.Table) -> None:
+        """A view of a whole trace table, which says what a position is."""
+        self.view(name, source)
+        (row,) = self.rows(
+            f"SELECT min(trace_partition) < max(trace_partition) AS found FROM {name}"
+        )
+        order = _OF_SEVERAL if row["found"] else _OF_ONE
+        self.run(f"CREATE MACRO position_of(us, body, index) AS {order}")

@@ -3,9 +3,8 @@
 All that is kept of a life is a least, a greatest or a count, so it does not matter in which order
 the events come. What happens to the topic itself (`published`) is the life whose channel is NULL.
 
-`sent_at` is the position of the first delivery in `_trace` as one number: events of one microsecond
-still have an order there. `last_step` is the position of the last step, and what it left the
-message in.
+`sent_at` is the position of the first delivery (`engine`), `last_step` the state that the last step
+left: 1 out, 2 delayed, 3 back.
 
 What became of a message in a channel is its fate:
 
@@ -24,13 +23,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 
 from penstock import limits
-from penstock.errors import ConfigError, TableUnreadable
+from penstock.errors import ConfigError
+from penstock.pipelines import topic_logs
 from penstock.pipelines.delta_reader import LakeTable
-from penstock.pipelines.lifecycles.engine import EVENT, INDEX_BITS, Engine
+from penstock.pipelines.lifecycles.engine import EVENT, Engine
 from penstock.pipelines.maintenance import Beside, vacuum
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.topic_logs import TopicLog
 from penstock.spark.delta_table import Shape, TableLocation, check_fits
-from penstock.trace.events import Kind
+from penstock.trace.events import TOPIC, Kind
 
 FATES = ("finished", "ended", "delayed", "out", "back", "unsent")
 WAITS = {
@@ -51,7 +52,6 @@ STEPS = _among(Kind.SENT, Kind.FINISHED, *_GIVEN_BACK)
 ENDED = _among(Kind.DEAD_LETTERED, Kind.SKIPPED, Kind.FILTERED, Kind.EMPTIED, Kind.CORRUPT)
 ABOUT_MESSAGES = f"NOT {_among(Kind.STARTED, Kind.SWITCHED)}"
 OF_MESSAGES = f"message_id IS NOT NULL AND {ABOUT_MESSAGES}"
-# The last step with what it left a message in: 1 out, 2 delayed, 3 back.
 _LEFT_IN = f"""CASE WHEN {_among(Kind.SENT, Kind.TOUCHED)} THEN 1
     WHEN {_among(Kind.DELAYED)} THEN 2
     WHEN {_among(*_GIVEN_BACK, Kind.RELEASED)} THEN 3 END"""
@@ -66,7 +66,7 @@ _COLUMNS = {
     "sent_at": (f"min(position) FILTER ({_SENT})", "BIGINT"),
     "first_attempt": (f"min(attempts) FILTER ({_SENT})", "INTEGER"),
     "trace_id": ("max(trace_id)", "BIGINT"),
-    "last_step": (f"max((position << 2) | ({_LEFT_IN}))", "BIGINT"),
+    "last_step": (f"arg_max({_LEFT_IN}, position) FILTER (({_LEFT_IN}) > 0)", "INTEGER"),
     "attempts": ("max(attempts)", "INTEGER"),
     "sends": (f"count(*) FILTER ({_SENT})", "INTEGER"),
     "finishes": (f"count(*) FILTER ({_FINISHED})", "INTEGER"),
@@ -89,7 +89,7 @@ def lives_of(events: str, names: Iterable[str] = NAMES, key: str = KEY) -> str:
 def fate_of(in_range: str) -> str:
     """`in_range` selects messages that ended together with many others."""
     return f"""CASE WHEN finishes > 0 THEN 'finished' WHEN endings > 0 OR {in_range} THEN 'ended'
-        ELSE ['unsent', 'out', 'delayed', 'back'][1 + coalesce(last_step & 3, 0)] END"""
+        ELSE ['unsent', 'out', 'delayed', 'back'][1 + coalesce(last_step, 0)] END"""
 
 
 # --- ranges of offsets that met one fate at once: a channel that was emptied, or set further on ---
@@ -186,11 +186,9 @@ def rows_of(has_ended: bool) -> str:
 
 # --- a table of them, level with a trace table ---
 #
-# Now and then it is made again, in one transaction, from all events. These have their position in
-# `_trace`, and come into the trace table in that order, so one number says which of them the
-# lifecycles have: it is the version of the transaction. Where there are no others nothing is done.
-# A table of events is read as quickly as for an audit; of a large one the lifecycles are made the
-# less often, so that it takes a small share of the time.
+# Now and then it is made again, in one transaction, from all events. The transaction's version says
+# which batches of the trace table the lifecycles have. Where there are no others nothing is done.
+# Of a large table they are made the less often, so that it takes a small share of the time.
 
 
 class LifeTable:
@@ -199,7 +197,7 @@ class LifeTable:
         self.location = TableLocation(path, dict(options or {}))  # of both tables' store
 
     def update(self) -> int:
-        """Take over new events of the trace table. Returns their number."""
+        """Take over new events. Returns the number of lifecycles; 0: there were no events."""
         trace = LakeTable(self._trace, self.location.options)
         app, end = f"penstock-lives-{trace.identity}", _end(trace)
         there = self.location.open()
@@ -212,22 +210,18 @@ class LifeTable:
             if version is None and table.file_uris():
                 rule = f"it has lifecycles of another trace table than {self._trace}: name another"
                 raise ConfigError("lifecycles", self.location.uri, rule)
-            return _made(trace, table, app, version or 0, end) if (version or 0) < end else 0
+            return _made(trace, table, app, end) if (version or 0) < end else 0
 
         return self.location.change(write, "the lifecycles can't be written")
 
 
-def _made(trace: LakeTable, table: DeltaTable, app: str, version: int, end: int) -> int:
-    """The events from this version on."""
+def _made(trace: LakeTable, table: DeltaTable, app: str, end: int) -> int:
     names = ", ".join(f'"{name}"' for name in COLUMNS.names)
     with Engine() as engine:
-        engine.view("trace", trace.dataset())
+        engine.trace("trace", trace.dataset())
         engine.run(f"CREATE VIEW events AS SELECT {EVENT} FROM trace")
         engine.make("lives", rows_of(engine.make("ended", islands(ENDED_RANGES, LOG))))
-        (row,) = engine.rows(
-            f"""SELECT count(*) AS fresh FROM events
-            WHERE position >= {version << INDEX_BITS} AND {OF_MESSAGES}"""
-        )
+        (row,) = engine.rows("SELECT count(*) AS made FROM lives")
         write_deltalake(
             table,
             engine.reader(f"SELECT {names} FROM lives").cast(COLUMNS),
@@ -237,15 +231,14 @@ def _made(trace: LakeTable, table: DeltaTable, app: str, version: int, end: int)
             target_file_size=limits.LAKE_LARGE_BYTES,
             writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
         )
-    return int(row["fresh"])
+    return int(row["made"])
 
 
 def _end(trace: LakeTable) -> int:
-    """The position in `_trace` behind the last body whose events are in the table."""
-    for file in trace.files():
-        if "trace_offset" not in file.most:
-            raise TableUnreadable(file.path, "its transaction does not say which events it has")
-    return max((int(file.most["trace_offset"]) + 1 for file in trace.files()), default=0)
+    """The number of batches in the table."""
+    owner = topic_logs.known(trace.location).get(TOPIC, TopicLog()).owner
+    last = trace.delta.transaction_version(owner)
+    return 0 if last is None else last + 1
 
 
 class LifeKeeper(Beside):
@@ -258,8 +251,10 @@ class LifeKeeper(Beside):
         self._next_s = self._vacuumed_s + every_s
 
     def _finish(self) -> None:
-        events, path = self._table.update(), self._table.location.uri
-        self._progress.say(f"{events:,} events came into the lifecycles in {path}")
+        made, path = self._table.update(), self._table.location.uri
+        self._progress.say(
+            f"{made:,} lifecycles are in {path}" if made else f"{path} has all events"
+        )
 
     def _due(self, batches: int, now_s: float) -> Callable[[], None] | None:
         return self._work if batches and now_s >= self._next_s else None
