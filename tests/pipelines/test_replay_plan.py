@@ -10,9 +10,7 @@ from cases import each
 from penstock.errors import ConfigError
 from penstock.pipelines.replay_plan import Bucket, Kept, Plan, ReplayRequest, chunks_of, cuts_of
 
-REQUEST = ReplayRequest(
-    "topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep"
-)
+REQUEST = ReplayRequest("topics", ("orders",), "again", "", "", -1, -1, (), "", "keep")
 
 
 def test_buckets_become_chunks_in_order() -> None:

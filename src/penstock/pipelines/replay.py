@@ -171,7 +171,7 @@ class _Source:
 
     def request(self) -> ReplayRequest:
         settings, path = self.settings, self.settings.text("table")
-        texts = ("url", "to", "since", "until", "where", "timestamps", "broker")
+        texts = ("to", "since", "until", "where", "timestamps", "broker")
         same: dict[str, Any] = {name: settings.text(name) for name in texts}
         same |= {n.replace("-", "_"): settings.number(n) for n in (*_OFFSETS, "partition")}
         return ReplayRequest(

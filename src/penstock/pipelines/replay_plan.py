@@ -39,8 +39,7 @@ class Bucket(NamedTuple):
 class ReplayRequest(msgspec.Struct, frozen=True):
     """The parameters of a replay: a plan is good for the same request only."""
 
-    source: str  # "table PATH" or "topics of URL"
-    url: str
+    source: str  # "table PATH" or "topics"
     topics: tuple[str, ...]
     to: str
     since: str
