@@ -58,12 +58,13 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
 
 
 def test_the_events_of_a_leadership_that_has_ended_since_are_kept(start: Start) -> None:
-    """Publishers who wait go on with its tail, at the new leader."""
+    """Publishers who wait go on with its tail, at the new leader, who notes what it stores."""
     world = start(trace_rate=1.0)
     world.trace_due = False
     assert world.publish("orders", b"a").stored
     topic = world.broker.topics["orders"]
-    Outbox(world.broker.context, topic, 0, Mock(), topic.leader().tail)
+    outbox = Outbox(world.broker.context, topic, 0, Mock(), topic.leader().tail)
+    assert not outbox.tail.traceable
     world.broker.write_trace()
     world.turns()
     assert [event.topic for event in events(world)] == ["orders"]

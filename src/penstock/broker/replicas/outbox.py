@@ -64,6 +64,7 @@ class Outbox:
         self.tail = tail or context.engine.tail(self._name, 0, 0, number)
         self.tail.owner = self
         self.tail.sealed_max = 1
+        self.tail.traceable, self.tail.trace_below = False, 0  # the leader notes publishes
         self.tail.waiting_bytes_max = context.options.waiting_bytes_max
         self._open_done: list[PublishDone] = []
         self._append_done: list[PublishDone] = []
