@@ -571,6 +571,7 @@ COORDINATOR_MESSAGE_BYTES_MAX = (
 COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
 PUBLISH_WAIT_NS = 30 * SECOND  # a publish waits no longer behind one that cannot be stored
 FORWARD_WAIT_NS = 5 * SECOND  # a publish waits no longer for a leader of its partition
+FORWARD_LACK_NS = 1 * SECOND  # where too few of its replicas live: a new leader may be on its way
 VIEW_LOOK_NS = 10 * MS  # between two looks at metadata that has come, besides the ticks
 COORDINATOR_START_NS = 3 * SECOND  # a start waits no longer for it, where the cluster is known
 COORDINATOR_RETRY_NS = 1 * SECOND  # between two attempts to reach it

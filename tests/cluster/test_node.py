@@ -111,6 +111,39 @@ def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_come
     cluster.until(lambda: cluster.leader("orders") is leader, 120)
 
 
+def refusal(cluster: JoinedCluster, node: JoinedNode) -> str:
+    try:
+        outcome = node.put("orders", b"refused")
+    except Refused as error:
+        return str(error)
+    assert cluster.until(lambda: outcome.answers) <= 1.2
+    return str(outcome.answers[0])
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_publish_is_refused_at_once_where_too_few_replicas_live(
+    cluster: JoinedCluster, leads: bool
+) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    cluster.run(10)
+    last = next(one for one in cluster.nodes if leads is (one is cluster.leader("orders")))
+    others = [one.number for one in cluster.nodes if one is not last]
+    for number in others:
+        cluster.kill(number)
+    waits, gathers = last.put("orders", b"two"), last.put("orders", b"three")
+    cluster.until(lambda: waits.answers and gathers.answers, 20)
+    names = ", ".join(f"node {number}" for number in others)
+    for _ in range(30):
+        assert f"partition 0 needs 2 of its replicas: {names} can" in refusal(cluster, last)
+        cluster.run(1)
+    cluster.start(others[0])
+    cluster.until(lambda: last.broker.topics["orders"].refusal == "", 5)
+    outcome = last.put("orders", b"five")
+    cluster.until(lambda: outcome.stored)
+
+
 def test_a_starting_node_reads_the_metadata_before_it_reports_a_missing_topic(
     cluster: JoinedCluster,
 ) -> None:

@@ -110,6 +110,10 @@ class ClusterMetadata(Protocol):
         """The partitions that have a leader, on any node."""
         ...
 
+    def lack(self, topic: str, partition: int) -> str:
+        """Why no leader of it can commit: too few of its nodes live. Empty: one may."""
+        ...
+
     def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         """On success the channel exists here, and all partitions have confirmed its start. With
         ChannelUnconfirmed it exists here, too."""

@@ -24,7 +24,7 @@ from penstock.cluster.attempts import Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
-from penstock.cluster.keys import ChannelName
+from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     changed_settings,
     channel_entry,
@@ -39,10 +39,11 @@ from penstock.errors import NotFound
 @dataclass(eq=False)
 class ClientChanges(TopicChanges):
     """`has_channel`: does this node have the channel of this number? `is_here`: has this node
-    applied everything that the view shows of a topic?"""
+    applied everything that the view shows of a topic? `is_missing`: is that node down?"""
 
     make_channel: Callable[[str, str, MetadataDone], None]
     _has_channel: Callable[[ChannelName, int], bool]
+    _is_missing: Callable[[int], bool]
 
     def file(self, topic: str) -> TopicFile | None:
         held, shape = self._view.topics.get(topic), self.shape(topic)
@@ -57,6 +58,17 @@ class ClientChanges(TopicChanges):
             for name, (record, _, _) in held
             if record.leader is not None and partition in (None, name.number)
         ]
+
+    def lack(self, topic: str, partition: int) -> str:
+        held = self._view.partitions.get(PartitionName(topic, partition))
+        if held is None:
+            return ""
+        nodes, needed = held.document.replica_nodes, held.document.members_min
+        down = sorted(filter(self._is_missing, nodes))
+        if len(nodes) - len(down) >= needed:
+            return ""
+        names = ", ".join(f"node {node}" for node in down)
+        return f"partition {partition} needs {needed} of its replicas: {names} cannot be reached"
 
     def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         name = ChannelName(topic, channel)

@@ -118,8 +118,9 @@ class ClusterNode:
         # Clients that wait: one of these is not empty.
         self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
-            view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has
-        )
+            view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has,
+            self.participant.proposals.is_missing,
+        )  # fmt: skip
 
     # --- changes of the view ---
 

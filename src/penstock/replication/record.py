@@ -61,6 +61,11 @@ class PartitionRecord(NamedTuple):
                 return member
         return None
 
+    @property
+    def replica_nodes(self) -> set[int]:
+        """Those of the members, and those that should have a replica."""
+        return {*self.wanted, *(member.node for member in self.members)}
+
     def has(self, node: int, replica: int) -> bool:
         return any(member.node == node and member.replica == replica for member in self.members)
 

@@ -33,9 +33,10 @@ class Node:
         self.refusal: PenstockError | None = None
         self.leads = True
         own: Any = SimpleNamespace(node=number, incarnation=incarnation or 500 + number, peers=self)
-        self.forwarding = Forwarding(
-            own, lambda *_: led, self.links.__contains__, self._leader, lambda: None
+        host: Any = SimpleNamespace(
+            led=lambda *_: led, lack=None, is_linked=self.links.__contains__, leader=self._leader
         )
+        self.forwarding = Forwarding(own, host, lambda: None)
         self.received: list[ForwardAnswer] = []
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:

@@ -450,7 +450,7 @@ class GroupCommit:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
-            self._fail_open(WriteRefused(self._label, reason))
+            self.refuse_open(reason)
             self.tail.doubt()
             self._append.answer_unnumbered(PublishUnknown(self._label, reason))
 
@@ -535,6 +535,10 @@ class GroupCommit:
         if self.log.stopped is not None and not self.stopped:
             self.stop(self.log.stopped.reason)
             self._pass_gate()
+
+    def refuse_open(self, reason: str) -> None:
+        """Of publishes that are in no append yet."""
+        self._fail_open(WriteRefused(self._label, reason))
 
     def _fail_open(self, error: PenstockError) -> None:
         if self.tail.owner.group is self:  # else an outbox has it

@@ -94,6 +94,7 @@ class Leader:
         self.steps_over_damage = self.leadership.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: JournalSender | None = None  # the journals of other replicas
+        self._lack = ""  # of replicas, to commit
         self._permits = self.leadership.machine.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:
@@ -110,7 +111,16 @@ class Leader:
             return "it is not known whether this node still leads the partition"
         if self.log.refusal is not None:
             return f"the end of the log is corrupt: {describe(self.log.refusal)}"
-        return self.group.blocked or self._context.disk_refusal
+        return self.group.blocked or self._context.disk_refusal or self._lack
+
+    def lacks(self, reason: str) -> None:
+        """Too few other replicas are there to commit, or (empty) enough again."""
+        if reason == self._lack:
+            return
+        self._lack = reason
+        self.topic.refresh_refusal()
+        if reason:
+            self.group.refuse_open(reason)
 
     # --- permits ---
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.broker.partition.leader import Leader
     from penstock.broker.replicas.context import ReplicationContext
     from penstock.broker.replicas.outbox import Outbox
+    from penstock.broker.replicas.replica_host import ReplicaHost
 
 NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
 
@@ -58,24 +59,15 @@ class _Sent(NamedTuple):
 
 
 class Forwarding:
-    """`led`: the partitions of a topic that have a leader, as far as this node knows. `leader`: the
-    leader on this node that serves a partition."""
-
     def __init__(
-        self,
-        replication: ReplicationContext,
-        led: Callable[[str, int | None], Sequence[Led]],
-        is_linked: Callable[[int], bool],
-        leader: Callable[[Target], Leader | None],
-        wake: Callable[[], None],
+        self, replication: ReplicationContext, host: ReplicaHost, wake: Callable[[], None]
     ) -> None:
         self._node = replication.node
         self._incarnation = replication.incarnation
         self._peers = replication.peers
-        self._led = led
-        self._is_linked = is_linked
-        self._leader = leader
+        self._host = host
         self._wake = wake
+        self.lack = host.lack
         self._number = 0
         self._sent: dict[int, _Sent] = {}
         self._waiting: dict[Outbox, None] = {}  # for a leader
@@ -93,12 +85,12 @@ class Forwarding:
 
     def leader_of(self, topic: str, partition: int) -> Led | None:
         """None: there is none that can be reached."""
-        return next(filter(self._is_reached, self._led(topic, partition)), None)
+        return next(filter(self._is_reached, self._host.led(topic, partition)), None)
 
     def _is_reached(self, led: Led) -> bool:
         if led.node == self._node:
-            return self._leader(led.target) is not None
-        return self._is_linked(led.node)
+            return self._host.leader(led.target) is not None
+        return self._host.is_linked(led.node)
 
     def send(self, led: Led, batch: bytes, done: Answered, moved: bool = False) -> None:
         """Raises Refused where the batch is larger than a payload may be."""
@@ -118,7 +110,7 @@ class Forwarding:
     ) -> None:
         """Dead letters to the leader of some partition. Raises Refused where none can be
         reached."""
-        reached = [one for one in self._led(topic, None) if self._is_reached(one)]
+        reached = [one for one in self._host.led(topic, None) if self._is_reached(one)]
         if not reached:
             raise Refused(f"no leader of a partition of topic {topic} can be reached")
         led = reached[self._number % len(reached)]
@@ -158,7 +150,7 @@ class Forwarding:
         self._take(target, bytes(frame.batch), frame.moved, done)
 
     def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
-        leader = self._leader(target)
+        leader = self._host.leader(target)
         if leader is None or leader.topic.exiting:
             done(ForwardAnswer(Ending.NOT_LED, reason="it does not lead the partition"))
             return

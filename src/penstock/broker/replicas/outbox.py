@@ -11,6 +11,7 @@ leader's node instead of into a log (`forwarding.py`), and the answer settles it
 | NOT_LED | nothing yet: nothing is stored, and it goes to the next leader |
 | NOT_LED again, FORWARD_WAIT_NS later | the reason: nothing is stored |
 | no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
+| none for FORWARD_LACK_NS, and too few replicas live | which are missing: nothing is stored |
 | none yet, and the topic leaves this node | that it is not known |
 
 One append is in flight at a time, and messages that arrive meanwhile form the next. When this node
@@ -160,12 +161,17 @@ class Outbox:
 
     def tick(self, mono_ns: int) -> None:
         self.write(self._context.clock.wall_ns())
-        if not self._is_sent and self._has_waited(mono_ns):
+        if self._is_sent:
+            return
+        lack = self._forwarding.lack(self.topic.name, self.number)
+        if lack and self._has_waited(mono_ns, limits.FORWARD_LACK_NS):
+            self._fail(lack)
+        elif self._has_waited(mono_ns):
             seconds = limits.FORWARD_WAIT_NS // limits.SECOND
             self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
 
-    def _has_waited(self, mono_ns: int) -> bool:
-        return bool(self._since_ns) and mono_ns - self._since_ns >= limits.FORWARD_WAIT_NS
+    def _has_waited(self, mono_ns: int, wait_ns: int = limits.FORWARD_WAIT_NS) -> bool:
+        return bool(self._since_ns) and mono_ns - self._since_ns >= wait_ns
 
     def _fail(self, reason: str) -> None:
         """An append on its way may be stored; nothing else is."""

@@ -96,9 +96,7 @@ class ReplicaHost:
         self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
-        self.forwarding = Forwarding(
-            replication, self._led, self._is_linked, self.leader, context.engine.wake
-        )
+        self.forwarding = Forwarding(replication, self, context.engine.wake)
         self._context = context
         self._topics = topics
         self._files = files
@@ -524,11 +522,14 @@ class ReplicaHost:
 
     # --- publishes for other nodes, and from them ---
 
-    def _is_linked(self, node: int) -> bool:
+    def is_linked(self, node: int) -> bool:
         return node in self._linked
 
-    def _led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
+    def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         return self.metadata.led(topic, partition) if self.metadata is not None else ()
+
+    def lack(self, topic: str, partition: int) -> str:
+        return self.metadata.lack(topic, partition) if self.metadata is not None else ""
 
     # --- the end ---
 

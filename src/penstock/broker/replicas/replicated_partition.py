@@ -184,6 +184,7 @@ class ReplicatedPartition:
         except StorageError as error:
             context.health.report(replica.label, Trouble.JOURNAL, error.reason)
             leadership.leave(error.reason)
+        leader.lacks(self._replica_host.lack(self.topic.name, self.number))
         self.led.settle()
         self._confirmed.clear()
         self.held_starts.clear()
@@ -336,8 +337,7 @@ class ReplicatedPartition:
         leader, leadership = self.replica.led, self.leadership
         if leader is None or leadership is None or leadership.machine.over:
             return
-        record = leadership.machine.record
-        nodes = {*record.wanted, *(member.node for member in record.members)}
+        nodes = leadership.machine.record.replica_nodes
         self._repairing.concede(nodes - {self._replication.node}, leader.concede)
 
     def refresh(self) -> None:
@@ -440,8 +440,10 @@ class ReplicatedPartition:
                 leadership.moved()
             if self.led is None and not leadership.machine.over:
                 self._look_at_elected(leadership)
-            elif not is_moved:
-                return  # it serves, and all is as it was
+            else:
+                self.replica.leader.lacks(self._replica_host.lack(self.topic.name, self.number))
+                if not is_moved:
+                    return  # it serves, and all is as it was
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
