@@ -446,8 +446,9 @@ class GroupCommit:
         append in flight get an unknown outcome: it may be committed yet. An idempotent producer
         goes on waiting, since its repeat would wait for the same append."""
         waits = self.uncommitted and not self.state.ready and self._gate is None
-        if not waits or self.tail.committed_end != self._waits_end:
-            self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
+        begins = self.tail.committed_end if waits else NONE  # an idle partition is not looked at
+        if begins != self._waits_end:
+            self._waits_ns, self._waits_end = mono_ns, begins
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self.refuse_open(reason)
