@@ -309,7 +309,7 @@ def test_unknown_topics_are_not_found(site: Site) -> None:
     unknown = f"UPSTREAM_ERROR: failed to query any nsqlookupd: {UNKNOWN}\n{BROKEN}"
     assert site.error("GET", "/api/topics/none") == (502, unknown)  # the other one may know it
     site.lookupds[1].fails = 0
-    nobody = "UPSTREAM_ERROR: failed to query any nsqd: "
+    nobody = "UPSTREAM_ERROR: failed to query any nsqd: there is none"
     assert site.error("GET", "/api/topics/idle") == (502, nobody)
     assert site.error("POST", "/api/topics/idle", {"action": "pause"}) == (502, nobody)
     assert site.error("GET", "/api/topics/orders/none") == (404, "CHANNEL_NOT_FOUND")

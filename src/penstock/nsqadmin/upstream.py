@@ -41,7 +41,7 @@ class UpstreamFailed(PenstockError):
 
     def __init__(self, kind: str, failed: Mapping[str, FetchFailed]) -> None:
         errors = "\n".join(Asked({}, dict(failed)).errors)
-        super().__init__(f"failed to query any {kind}: {errors}")
+        super().__init__(f"failed to query any {kind}: {errors or 'there is none'}")
         self.kind, self.failed = kind, dict(failed)
 
     @property
