@@ -451,7 +451,7 @@ class GroupCommit:
             self._waits_ns, self._waits_end = mono_ns, begins
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
-            self.refuse_open(reason)
+            self.refuse_gathered(reason)
             self.tail.doubt()
             self._append.answer_unnumbered(PublishUnknown(self._label, reason))
 
@@ -537,8 +537,7 @@ class GroupCommit:
             self.stop(self.log.stopped.reason)
             self._pass_gate()
 
-    def refuse_open(self, reason: str) -> None:
-        """Of publishes that are in no append yet."""
+    def refuse_gathered(self, reason: str) -> None:
         self._fail_open(WriteRefused(self._label, reason))
 
     def _fail_open(self, error: PenstockError) -> None:

@@ -115,12 +115,11 @@ class Leader:
 
     def lacks(self, reason: str) -> None:
         """Too few other replicas are there to commit, or (empty) enough again."""
-        if reason == self._lack:
-            return
-        self._lack = reason
-        self.topic.refresh_refusal()
-        if reason:
-            self.group.refuse_open(reason)
+        if reason != self._lack:
+            self._lack = reason
+            self.topic.refresh_refusal()
+            if reason:
+                self.group.refuse_gathered(reason)
 
     # --- permits ---
 

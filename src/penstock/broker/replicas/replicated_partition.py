@@ -438,12 +438,12 @@ class ReplicatedPartition:
             is_moved = bool(leadership.machine.out)
             if is_moved:
                 leadership.moved()
+            if self.replica.led is not None:
+                self.replica.led.lacks(self._replica_host.lack(self.topic.name, self.number))
             if self.led is None and not leadership.machine.over:
                 self._look_at_elected(leadership)
-            else:
-                self.replica.leader.lacks(self._replica_host.lack(self.topic.name, self.number))
-                if not is_moved:
-                    return  # it serves, and all is as it was
+            elif not is_moved:
+                return  # it serves, and all is as it was
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
