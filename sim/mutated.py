@@ -203,7 +203,7 @@ PROTOCOL = (
     Mutant(
         "unknown_settled_by_read",
         _LEADING,
-        "            self._propose(touched(self.record))\n",
+        "            self._propose(self.record)\n",
         "            self._adopt(self.record, self.revision)\n",
         3_000,
         (("lose_transaction", 4.0),),

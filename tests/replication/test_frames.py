@@ -39,7 +39,6 @@ from penstock.replication.journal import (
 )
 from penstock.replication.matching import NO_BATCH, Chain, Extent
 from penstock.replication.side_frames import (
-    JOURNAL_KINDS,
     BatchAnswered,
     Ending,
     HasTable,
@@ -170,7 +169,7 @@ def test_invalid_frames_are_named(data: bytes, reason: str) -> None:
         list(Frames(NODE).feed(data))
 
 
-@each("kind", JOURNAL_KINDS)
+@each("kind", [9, 10, 11, 12, 13, 14, 16])
 def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
     lengths = (0, 3) if kind == 13 else (0, 3, 5, 60)  # a record may follow the fields of a 13
     what = "a journal's record" if kind == 13 else f"of kind {kind}"

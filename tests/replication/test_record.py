@@ -18,7 +18,6 @@ from penstock.replication.record import (
     regrouped,
     resigned,
     successor,
-    touched,
 )
 from sim.protocol.modellog import ModelLog
 from sim.protocol.record_rules import broken_rule
@@ -31,13 +30,13 @@ RECORD = PartitionRecord(7, 5, LEADER_A, (A, B), 1, (1, 2, 3))
 @each(
     "after",
     [
+        RECORD,
         elected(RECORD, LEADER_B),
         elected(RECORD, LEADER_B, (A,)),
         resigned(RECORD),
         regrouped(RECORD, gone=(B,)),
         regrouped(RECORD, added=(C,)),
         regrouped(RECORD, gone=(B,), added=(C,)),
-        touched(RECORD),
         arranged(RECORD, (3, 2, 1), 2),
     ],
 )

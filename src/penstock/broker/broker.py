@@ -263,13 +263,11 @@ class Broker:
         """Call before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         replica_host = ReplicaHost(
             replication, records, self.context, self.topics, self.directories, self.ended,
-            self._make_known, self._delete, self._add_remote, self._drop,
+            self._make_known, self._delete,
+            lambda file: self._add_topic(self.directories.path(file.name), file, {}), self._drop,
         )  # fmt: skip
         self.context.replica_host = replica_host
         return replica_host
-
-    def _add_remote(self, file: TopicFile) -> Topic:
-        return self._add_topic(self.directories.path(file.name), file, {})
 
     def _abandon(self) -> None:
         """The start failed: release everything."""

@@ -153,7 +153,6 @@ class Elections:
         self.consider(name)
 
     def gave_up(self, name: PartitionName) -> None:
-        """This node has resigned."""
         self._given_up_ns[name] = self.now_ns
 
     def node_changed(self, node: int) -> None:
@@ -219,7 +218,8 @@ class Elections:
         missing = {m.node for m in record.members if self._is_missing(m.node)}
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
-        order = [node for node in _by_preference(record) if node not in missing]
+        nodes = [m.node for m in record.members if m.node not in missing]
+        order = record.preferred(nodes)
         rank = order.index(self.own) if self.own in order else len(order)
         step_ns = FIRST_ELECTION_STEP_NS if self._is_first(name) else ELECTION_STEP_NS
         due_ns = self.now_ns + rank * step_ns
@@ -354,10 +354,3 @@ class Elections:
         for entry in settled.found:
             if entry.key == keys.partition(*name):
                 self.view.suspect(name, versioned(RECORD, entry))
-
-
-def _by_preference(record: PartitionRecord) -> list[int]:
-    """The nodes of the members, the preferred ones first, in their order."""
-    nodes = [member.node for member in record.members]
-    wanted = [node for node in record.wanted if node in nodes]
-    return wanted + [node for node in nodes if node not in wanted]

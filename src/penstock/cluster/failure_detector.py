@@ -189,9 +189,7 @@ class CorruptReplicas:
         """The member that should lead instead of this node; by preference."""
         if name not in self.corrupt:
             return None
-        intact = self._intact(name, record, reached)
-        preferred = [node for node in record.wanted if node in intact]
-        return next(iter(preferred or intact), None)
+        return next(iter(record.preferred(self._intact(name, record, reached))), None)
 
     def _intact(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]

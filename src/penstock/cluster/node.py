@@ -110,6 +110,7 @@ class ClusterNode:
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
         self._start_requests = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
+        detector = self.participant.proposals.failure_detector
         attempts, wall_ns = Attempts(view, coordinator, mono_ns), self.replica_host.wall_ns
         self._attempts = attempts
         self._channel_creations = ChannelCreations(
@@ -119,7 +120,7 @@ class ClusterNode:
         self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
             view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has,
-            self.participant.proposals.is_missing,
+            lambda node: detector.is_missing(node, self._now_ns),
         )  # fmt: skip
 
     # --- changes of the view ---
@@ -433,5 +434,5 @@ class ClusterNode:
 def _silent_nodes(machine: PartitionLeader) -> list[int]:
     """Nodes that should have a replica and have not answered the greeting of this session."""
     record, peers = machine.record, machine.peers
-    nodes = {*record.wanted, *(member.node for member in record.members)} & peers.keys()
+    nodes = record.replica_nodes & peers.keys()
     return [node for node in nodes if not peers[node].replica]

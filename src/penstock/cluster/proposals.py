@@ -328,9 +328,6 @@ class Proposals:
                 self.elections.now_ns = mono_ns
                 self.elections.node_changed(node)
 
-    def is_missing(self, node: int) -> bool:
-        return self.failure_detector.is_missing(node, self.now_ns)
-
     def _is_gone(self, node: int) -> bool:
         """The process has certainly ended: no commit need wait for it."""
         detector, held = self.failure_detector, self.view.nodes.get(node)

@@ -185,8 +185,7 @@ def _reason_to_leave(
         return "nodes remember two topics of this name"
     if any(_contradicts(one.record, record) for one in known):
         return f"epoch {record.epoch} has two leaders"
-    named = {member.node for member in record.members} | set(record.wanted)
-    silent = sorted(named - set(reported))
+    silent = sorted(record.replica_nodes - set(reported))
     if silent:
         nodes = ", ".join(str(node) for node in silent)
         how = "start them, and give the HTTP addresses of all nodes"

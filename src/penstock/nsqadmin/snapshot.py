@@ -219,11 +219,6 @@ class NodeState:
         return not self.error and not self.stale_s
 
     @property
-    def cost_s(self) -> float:
-        """The cost of an answer: the quickest of the last few has waited least for others."""
-        return min(self.took_s, default=0.0)
-
-    @property
     def health(self) -> str:
         return str(self.document.get("health", ""))
 

@@ -348,4 +348,5 @@ class Watch:
 
 def pause_s(interval_s: float, node: NodeState) -> float:
     """From one question to the next."""
-    return min(max(interval_s, node.cost_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)
+    cost_s = min(node.took_s, default=0.0)  # the quickest answer has waited least for others
+    return min(max(interval_s, cost_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)

@@ -21,7 +21,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -313,7 +313,9 @@ class ClusterMember:
             self.links.tick(mono_ns)
             if self.cluster.tick(mono_ns) or self._has_work():
                 self._soon()
-            self._check_refused()
+            registration = self.cluster.participant.registration
+            if registration.phase is Registering.REFUSED:
+                self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
             self._report(mono_ns)
             await asyncio.sleep(TICK_S)
 
@@ -351,11 +353,6 @@ class ClusterMember:
         self.coordinator.transact(
             Transaction((RevisionIs(key, held.revision),), (change,)), seen_by_view
         )
-
-    def _check_refused(self) -> None:
-        registration = self.cluster.participant.registration
-        if registration.phase is Registering.REFUSED:
-            self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
 
     def after_turn(self) -> None:
         """Apply changes of the metadata at once, instead of at the next tick."""
@@ -496,7 +493,7 @@ class ClusterMember:
                 break
             record = proposals.machines[name].record
             others = [one.node for one in record.members if one.node != self.cluster.own]
-            if any(proposals.hand_over(name, node) for node in _first(record.wanted, others)):
+            if any(proposals.hand_over(name, node) for node in record.preferred(others)):
                 given.add(name)
         self.cluster.tick(time.monotonic_ns())
         self._soon()
@@ -527,11 +524,6 @@ _WHAT_TO_DO = (
     "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
     "-cluster-replace"
 )
-
-
-def _first(wanted: Iterable[int], others: list[int]) -> list[int]:
-    preferred = [node for node in wanted if node in others]
-    return preferred + [node for node in others if node not in preferred]
 
 
 def _difference(ahead_ns: int) -> str:

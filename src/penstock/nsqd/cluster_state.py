@@ -5,14 +5,7 @@ is known to the leader alone. A partition is *under-replicated* while fewer repl
 than its topic wants, and *offline* while no node leads it that lives.
 
 By `POST /cluster/node?node=2&state=draining` an operator wants something of a node. The state goes
-into the metadata. The controller acts on it, in an nsqlookupd with `--cluster`.
-
-| state | the node |
-|---|---|
-| `active` | has replicas and leads, as placement wants it |
-| `maintenance` | keeps its replicas, leads nothing and gets nothing new |
-| `draining` | gives up its replicas: others are made first |
-| `removed` | is forgotten; refused while it lives or a replica is wanted there |
+into the metadata. The controller acts on it, in an nsqlookupd with `--cluster` (docs/cluster.md).
 """
 
 from __future__ import annotations

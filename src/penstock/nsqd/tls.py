@@ -38,14 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.nsqd")
 
-_VERSIONS = {
-    "tls1.0": ssl.TLSVersion.TLSv1_2,
-    "tls1.1": ssl.TLSVersion.TLSv1_2,
-    "tls1.2": ssl.TLSVersion.TLSv1_2,
-    "tls1.3": ssl.TLSVersion.TLSv1_3,
-}
 _OK_FRAME = encode_frame(FrameType.RESPONSE, OK)
-_RAISED = ("tls1.0", "tls1.1")
 
 
 def server_context(options: Options) -> ssl.SSLContext | None:
@@ -57,8 +50,9 @@ def server_context(options: Options) -> ssl.SSLContext | None:
             raise ConfigError("tls-required", options.tls_required, rule)
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[options.tls_min_version or "tls1.2"]
-    if options.tls_min_version in _RAISED:
+    is_newest = options.tls_min_version == "tls1.3"
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
+    if options.tls_min_version in ("tls1.0", "tls1.1"):
         log.warning("tls-min-version: %s is not safe; using tls1.2", options.tls_min_version)
     context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake costs us more than the client
     _load_certificate(context, options)

@@ -76,7 +76,6 @@ from penstock.replication.record import (
     elected,
     regrouped,
     resigned,
-    touched,
 )
 
 _LEADERSHIP_BITS = 32  # numbers of one leadership: a process may hold several, whose answers mix
@@ -518,7 +517,7 @@ class PartitionLeader:
         elif self._unsettled is Outcome.REFUSED:  # by a comparison of something else
             self._adopt(self.record, self.revision)
         elif self._unsettled is Outcome.UNKNOWN:
-            self._propose(touched(self.record))
+            self._propose(self.record)
 
     def seen(self, revision: int, record: PartitionRecord) -> None:
         """The record has changed."""

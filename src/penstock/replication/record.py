@@ -8,7 +8,7 @@ writer has read, so changes follow one another, and each of them is one of these
 | `elected` | a member | one more | that member | some may be dropped, none is added |
 | `resigned` | the leader | the same | none | the same |
 | `regrouped` | the leader | the same | the same | some are dropped, some added, at once |
-| `touched` | the leader | the same | the same | the same: only the revision changes |
+| none | the leader | the same | the same | the same: only the revision changes |
 | `arranged` | the controller | the same | the same | the same: wanted and minimum change |
 
 Why this is enough: a leader commits what *every* member of every set that may be in force has
@@ -25,7 +25,7 @@ members that are no longer wanted (`superfluous`), and hands over to the preferr
 (`successor`). The controller therefore changes what is wanted, never the set.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 
@@ -66,6 +66,11 @@ class PartitionRecord(NamedTuple):
         """Those of the members, and those that should have a replica."""
         return {*self.wanted, *(member.node for member in self.members)}
 
+    def preferred(self, nodes: Sequence[int]) -> list[int]:
+        """The wanted ones first, in the order of preference."""
+        wanted = [node for node in self.wanted if node in nodes]
+        return wanted + [node for node in nodes if node not in wanted]
+
     def has(self, node: int, replica: int) -> bool:
         return any(member.node == node and member.replica == replica for member in self.members)
 
@@ -88,10 +93,6 @@ def regrouped(
     nodes = {member.node for member in (*gone, *added)}
     kept = tuple(member for member in record.members if member.node not in nodes)
     return record._replace(members=kept + added)
-
-
-def touched(record: PartitionRecord) -> PartitionRecord:
-    return record
 
 
 def arranged(record: PartitionRecord, wanted: tuple[int, ...], members_min: int) -> PartitionRecord:

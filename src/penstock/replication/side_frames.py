@@ -143,7 +143,6 @@ JournalFrame = (
     | SendHeld
     | RequestSync
 )
-JOURNAL_KINDS = (9, 10, 11, 12, 13, 14, 16)
 
 
 # --- the kinds as a table ---

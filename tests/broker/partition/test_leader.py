@@ -11,25 +11,6 @@ from penstock.log.head import HEAD_BYTES
 from ..world import Outcome, Start, World, bodies
 
 
-def test_nothing_is_ok_before_it_is_synced(world: World) -> None:
-    world.threads.held = True
-    outcome = world.publish("news", b"1")
-    topic = world.broker.find_topic("news")
-    assert (outcome.answers, topic.depth) == ([], 0)
-    world.threads.run()
-    world.turn()
-    assert (outcome.stored, topic.depth) == (True, 1)
-
-
-def test_durability_os_is_ok_after_the_write(start: Start) -> None:
-    world = start(durability="os")
-    world.threads.held = True
-    assert world.publish("news", b"1").stored
-    assert world.threads.submitted == 0
-    world = world.killed()
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]
-
-
 def test_durability_os_syncs_by_time(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"1")

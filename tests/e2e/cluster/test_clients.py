@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import pytest
 
@@ -163,26 +162,6 @@ def test_an_idempotent_producer_outlives_the_leaders(cluster: Cluster) -> None:
         bodies = [message.body for message in iter(lambda: client.message(1.0), None)]
     assert bodies == [b"%d" % number for number in range(len(bodies))]
     assert len(bodies) > 100
-
-
-def test_the_numbers_of_a_producer_are_known_at_any_node(cluster: Cluster) -> None:
-    cluster.make("/topic/create?topic=told&extend=true")
-    cluster.make("/channel/create?topic=told&channel=all")
-    leader = cluster.leader("told")
-    answers = []
-    for node in cluster.nodes:
-        url = f"http://{node.host}:{node.ports[1]}/pub_ext?topic=told&producer_id=9&sequence=0"
-        request = Request(url, b"once", {"X-Nsqext-Color": "red"}, method="POST")
-        with urlopen(request, timeout=20) as answer:
-            answers.append((answer.read(), answer.headers.get("X-Penstock-Repeated")))
-    assert answers == [(b"OK", None), (b"OK", "true"), (b"OK", "true")]
-    with V2Client(leader.ports[0], host=leader.host) as client:
-        client.identify(extend_support=True)
-        client.sub("told", "all")
-        client.rdy(1)
-        (message,) = client.drain(0.5)
-    assert message.body.endswith(b"once")
-    assert b'"color":"red"' in message.body
 
 
 def _kill_leaders(cluster: Cluster, topic: str) -> None:
