@@ -319,7 +319,10 @@ class History:
         for _ in range(200):
             more = self.side.settle()
             events += more
-            needs = self.side.serve_needs(more)
+            failed = [event[1] for event in more if event[0] == Event.FIN_FAILED]
+            for conn in failed:
+                conn.resume()
+            needs = [*self.side.serve_needs(more), *failed]
             for window in self.side.engine.take_searches():
                 self.side.search(window)
                 needs.append((0, 0))

@@ -67,6 +67,8 @@ class Play:
         elif kind == Event.TRACED:
             conn.reply(0, b"traced")
             conn.resume()
+        elif kind == Event.FIN_FAILED:
+            conn.resume()
         elif kind == Event.BAD_PUB and rest[1] == BadPub.HEADER_REFUSED:
             conn.reply(1, b"refused")
             conn.resume()

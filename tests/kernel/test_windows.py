@@ -73,6 +73,7 @@ def test_messages_in_flight_of_a_left_window_do_not_count(side: Side, windows: l
     assert side.fed(conn, b"FIN %b\n" % text) == [
         (Event.FIN_FAILED, conn, text, Held.NOT_IN_FLIGHT)
     ]
+    conn.resume()
     fill(side, windows[:1])
     assert len(side.received(conn)) == 4
     side.pass_time(61 * SECOND)
@@ -168,6 +169,7 @@ def test_fins_go_to_their_windows_whatever_the_order(side: Side, seed: int) -> N
             else:
                 known = home[id] in conn.windows
                 (event,) = events
+                conn.resume()
                 assert event[3] == (Held.NOT_OWNER if known else Held.NOT_IN_FLIGHT)
             held[conn] += [message.id for message in messages(conn.take_output())]
         side.validate()

@@ -163,7 +163,7 @@ cdef class Conn(Extended):
                 held = self.finish_elsewhere(id, held)
         if held != DONE:
             self.last_command_ns = self.hub.mono_ns
-            self.hub.events.append((FIN_FAILED, self, data[4:20], held))
+            self.halt((FIN_FAILED, self, data[4:20], held))
             return line + 1
         return self.finished(1, line + 1)
 

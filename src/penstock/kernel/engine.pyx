@@ -205,6 +205,7 @@ cdef class Engine(Routes):
                 continue
             conn.reparse()
             conn.note_input()
+            conn.mark_detached()
             if conn.eof:
                 conn.mark_output()
         return 0

@@ -172,7 +172,12 @@ cdef class Peer(Consumer):
 
     @property
     def reading(self):
+        if self.ready_listed and self.unheard_c() > self.hub.input_bytes_max:
+            return False  # what it has is looked at first
         return self.wants_input() and self.unsent_c() <= <size_t>self.hub.output_bytes_max
+
+    cdef i64 unheard_c(self) noexcept:
+        return <i64>(self.input.length - self.input.start)
 
     cdef size_t unsent_c(self) noexcept:
         return self.output.length - self.output.start
@@ -183,7 +188,7 @@ cdef class Peer(Consumer):
         """Count what is kept of commands that are not whole. Who grows beyond what all connections
         together may keep is hung up on: an error would be taken for the answer to another publish.
         """
-        cdef i64 held = <i64>self.input.length - <i64>self.input.start
+        cdef i64 held = self.unheard_c()
         cdef i64 before = self.noted_bytes
         if held <= self.hub.held_small_bytes or self.state == STATE_GONE:
             held = 0

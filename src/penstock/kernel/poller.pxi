@@ -244,9 +244,11 @@ cdef class Poller:
         if not ready & (EPOLLIN | EPOLLERR | EPOLLHUP):
             return 0
         for rounds in range(READS_MAX):
+            if not conn.wants_input():  # of a flood of commands for Python one is taken in a turn
+                break
             size = self.read_socket(conn)
             total += size
-            if size < RECV_BYTES or not conn.wants_input():
+            if size < RECV_BYTES:
                 break
         return total
 

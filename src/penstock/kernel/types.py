@@ -37,7 +37,7 @@ class Event(IntEnum):
     REFUSED = 6  # (REFUSED, conn, verb, tail, count: int)     the tail takes none, or not so many;
     #              halts, and `resume` reads the same command anew
     PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail, unknown)     its batch failed; halts
-    FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)         not halting: the soft error
+    FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)         not its own; halts
     NEED = 9  # (NEED, window, which: int, offset: int)     load a block, flush again
     BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)             halts
     CLOSED = 11  # (CLOSED, conn, reason: str)                 gone; the engine closed the fd

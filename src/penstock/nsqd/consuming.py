@@ -113,9 +113,7 @@ class Consuming:
     # --- events ---
 
     def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
-        # Not a halt: the connection has gone on reading, so it is not resumed either.
-        fault = Fault.FIN_FAILED.data(message_id, _reason(session, Held(held)))
-        session.conn.reply(FrameType.ERROR, fault)
+        raise WireFault(Fault.FIN_FAILED, message_id, _reason(session, Held(held)))
 
     # --- commands ---
 
