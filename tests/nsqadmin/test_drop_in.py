@@ -365,12 +365,12 @@ def test_invalid_json_is_named(site: Site) -> None:
         assert "line 1 column 2" in message
 
 
-def test_an_old_node_is_out_of_date(site: Site) -> None:
-    site.nsqds[1].version = "1.2.1"
+@pytest.mark.parametrize("version", ["1.2.1", "\u00b2"])
+def test_an_old_node_is_out_of_date(site: Site, version: str) -> None:
+    site.nsqds[1].version = version
     rows = site.admin.json("GET", "/api/nodes")["nodes"]
-    assert [(one["version"], one["out_of_date"]) for one in rows] == [
-        ("1.3.0", False), ("1.2.1", True),
-    ]  # fmt: skip
+    given = [(one["version"], one["out_of_date"]) for one in rows]
+    assert given == [("1.3.0", False), (version, True)]
 
 
 @pytest.mark.parametrize("version", ["0.3.8", "1.0.0", "1.2.1"])
@@ -396,6 +396,11 @@ def test_a_foreign_server_is_no_daemon(site: Site, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(other, "answer", lambda *_: (200, "<html>welcome</html>"))
     text = site.admin.json("GET", "/api/topics")["message"]
     assert text == f"WARNING: {other.address}/topics does not answer as NSQ does"
+    site.nsqds[1].topics["orders"]["e2e_processing_latency"] = [5]
+    for path, key in (("/api/topics/orders", "depth"), ("/api/counter", "stats")):
+        shown = site.admin.json("GET", path)
+        assert shown[key], path
+        assert f"{site.nsqds[1].address} does not answer as NSQ does" in shown["message"]
 
 
 def test_a_lone_surrogate_in_a_name_breaks_nothing(site: Site) -> None:

@@ -172,7 +172,7 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
     origin = headers.get("origin", "")
     if not origin:
         return False  # a program, or a browser of long ago
-    return urlsplit(origin).netloc != headers.get("host", "")
+    return origin.partition("://")[2] != headers.get("host", "")
 
 
 def is_own_host(host_header: str, given_host: str) -> bool:

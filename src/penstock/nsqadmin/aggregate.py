@@ -165,8 +165,9 @@ def _counted(row: Row, key: str) -> int:
 
 def _client_row(node: NodeStats, row: Row) -> Row:
     shown: Row = {"node": node.node}
-    shown |= {key: row.get(key, default) for key, default in _CLIENT_DEFAULTS.items()}
-    since_s = time.time() - float(shown["connect_ts"] or 0)
+    for key, default in _CLIENT_DEFAULTS.items():
+        shown[key] = row[key] if isinstance(row.get(key), type(default)) else default
+    since_s = time.time() - shown["connect_ts"]
     shown["connected"] = max(0, int(since_s * 1_000_000_000)) if shown["connect_ts"] else 0
     topology = {f"node_{key}": getattr(node.producer, key) for key in TOPOLOGY}
     shown |= {key: value for key, value in topology.items() if value}

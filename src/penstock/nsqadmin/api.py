@@ -6,7 +6,8 @@ Every document of `/api` has a `message`: "" or a warning. An error is `{"messag
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import Request
@@ -15,13 +16,16 @@ from starlette.requests import HTTPConnection
 
 from penstock import limits
 from penstock.errors import NotFound
+from penstock.net.query import whole_number
+from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import OfCluster
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
 from penstock.nsqadmin.store import StoreFailed
-from penstock.nsqadmin.upstream import NsqdAddress, UpstreamFailed
+from penstock.nsqadmin.upstream import NSQD, NsqdAddress, Upstream, UpstreamFailed
+from penstock.nsqdapi.calls import stats_query
 
 Document = dict[str, Any]
 _DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version")
@@ -107,10 +111,20 @@ async def document_of(request: Request) -> Document:
     return document
 
 
-def node_stats(
-    producers: list[NsqdAddress], answers: Mapping[str, Mapping[str, Any]]
-) -> list[NodeStats]:
-    return [NodeStats(one, answers[one.address]) for one in producers if one.address in answers]
+async def node_stats(
+    upstream: Upstream, producers: list[NsqdAddress], topic: str = "", channel: str = "",
+    clients: bool = False,
+) -> tuple[list[NodeStats], str]:  # fmt: skip
+    """Of those that answer as an nsqd does, and a warning about the others."""
+    named, query = {one.address: one for one in producers}, stats_query(topic, channel, clients)
+
+    async def read(address: str) -> NodeStats:
+        found = NodeStats(named[address], await upstream.document(address, "/stats", query))
+        aggregate.node(found), aggregate.counter([found])  # where they fail, it is its fault
+        return found
+
+    asked = await upstream.ask(NSQD, named, read)
+    return list(asked.answers.values()), asked.warning
 
 
 def node_rows(producers: list[NsqdAddress]) -> list[Document]:
@@ -137,9 +151,10 @@ def out_of_date(producers: list[NsqdAddress]) -> set[str]:
 def _version(text: str) -> tuple[int, ...]:
     numbers = []
     for part in text.split("-")[0].split("."):
-        if not part.isdigit():
+        number = whole_number(part, sys.maxsize)
+        if number is None:
             break
-        numbers.append(int(part))
+        numbers.append(number)
     return tuple(numbers)
 
 

@@ -149,7 +149,7 @@ def make_rows(
 def _row(key: str, node: str, one: Row, before: Row | None, span_s: float) -> Row:
     counts = one.get("pub_counts") or ()
     published = sum(int(count.get("count") or 0) for count in counts)
-    reads = one.get("channel") or ""
+    reads = str(one.get("channel") or "")
     received = int(one.get("message_count") or 0) if reads else 0
     rate = 0.0
     if before is not None and span_s > 0:
@@ -158,10 +158,10 @@ def _row(key: str, node: str, one: Row, before: Row | None, span_s: float) -> Ro
         "key": key,
         "kind": _kind(bool(reads), published > 0),
         "client": _client(one),
-        "remote": one.get("remote_address") or "unix socket",
-        "agent": one.get("user_agent") or "",
+        "remote": str(one.get("remote_address") or "unix socket"),
+        "agent": str(one.get("user_agent") or ""),
         "reads": f"{one.get('topic', '')}/{reads}" if reads else "",
-        "topic": one.get("topic", "") if reads else "",
+        "topic": str(one.get("topic", "")) if reads else "",
         "channel": reads,
         "writes": ", ".join(str(count.get("topic", "")) for count in counts),
         "node": node,

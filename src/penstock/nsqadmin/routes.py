@@ -16,6 +16,7 @@ from penstock.command.flags import LOG_LEVELS, Kind
 from penstock.errors import ConfigError, FetchFailed
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
+from penstock.net.query import whole_number
 from penstock.nsqadmin import access, aggregate, api, traces
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS, Operation
@@ -102,8 +103,8 @@ async def _stats_of(
     deps: Deps, topic: str, channel: str = ""
 ) -> tuple[list[aggregate.NodeStats], str]:
     producers, warning = await deps.upstream.producers_of(topic)
-    asked = await deps.upstream.stats(producers, topic, channel, clients=bool(channel))
-    return node_stats(producers, asked.answers), warnings(warning, asked.warning)
+    found, missed = await node_stats(deps.upstream, producers, topic, channel, bool(channel))
+    return found, warnings(warning, missed)
 
 
 async def nodes(call: Call) -> Document:
@@ -115,18 +116,16 @@ async def nodes(call: Call) -> Document:
 async def node(call: Call, node: str) -> Document:
     """One nsqd: its topics, channels and clients."""
     producer, warning = await call.deps.actions.find(node)
-    asked = await call.deps.upstream.stats([producer], clients=True)
-    stats = node_stats([producer], asked.answers)[0]
-    return {**aggregate.node(stats), "message": warning}
+    (found,), _ = await node_stats(call.deps.upstream, [producer], clients=True)
+    return {**aggregate.node(found), "message": warning}
 
 
 async def counter(call: Call) -> Document:
     """Messages by topic, channel and node."""
     upstream = call.deps.upstream
-    found, warning = await upstream.producers()
-    asked = await upstream.stats(found)
-    stats = aggregate.counter(node_stats(found, asked.answers))
-    return {"stats": stats, "message": warnings(warning, asked.warning)}
+    producers, warning = await upstream.producers()
+    found, missed = await node_stats(upstream, producers)
+    return {"stats": aggregate.counter(found), "message": warnings(warning, missed)}
 
 
 async def pipelines(call: Call, pipeline: str = "") -> Document:
@@ -298,11 +297,10 @@ def _refuse_foreign(call: Call) -> None:
 
 
 def _seconds(text: str) -> int:
-    if not text:
-        return limits.BUNDLE_SECONDS
-    if text.isascii() and text.isdigit() and int(text[:9]) <= limits.BUNDLE_SECONDS_MAX:
-        return int(text)
-    raise ApiError(400, "INVALID_ARG_SECONDS")
+    count = whole_number(text, limits.BUNDLE_SECONDS_MAX) if text else limits.BUNDLE_SECONDS
+    if count is None:
+        raise ApiError(400, "INVALID_ARG_SECONDS")
+    return count
 
 
 def _download(kept: Kept) -> Response:

@@ -387,7 +387,7 @@ def _add_node(
     node.depth = node.in_flight = node.deferred = node.stored_bytes = node.unsynced_bytes = 0
     before = node.earlier.document if node.earlier else {}
     for row, last in _pairs(node.document, before, "topics", "topic_name"):
-        name = row.get("topic_name", "")
+        name = str(row.get("topic_name", ""))
         if epochs is not None and not node.can_be_asked and _is_led_elsewhere(epochs, name, row):
             continue
         topic = snapshot.topics.setdefault(name, TopicState(name))
@@ -403,7 +403,7 @@ def _add_node(
                 lag, key = (one["epoch"], one["lag"]), (name, one["partition"])
                 snapshot.lags[key] = max(lag, snapshot.lags.get(key, lag))
         for part, last_part in _pairs(row, last, "channels", "channel_name"):
-            key = part.get("channel_name", "")
+            key = str(part.get("channel_name", ""))
             channel = topic.channels.setdefault(key, ChannelState(name, key))
             _add_channel(channel, node, part)
             for field_, counter in _RATES.items():

@@ -25,6 +25,7 @@ from penstock import limits, times
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
+from penstock.net.query import whole_number
 from penstock.nsqadmin import console
 from penstock.nsqadmin.console import Question, literal
 from penstock.nsqadmin.messages import Log
@@ -214,12 +215,12 @@ def wanted(text: str, since: str = "") -> Wanted:
 
 def only_in(topic: str, partition: str) -> Only:
     """Filters by place; empty values match everything."""
-    text = partition.strip()
-    if not text:
+    if not partition.strip():
         return Only(topic.strip())
-    if not (text.isascii() and text.isdigit() and int(text[:9]) < limits.PARTITIONS_MAX):
+    number = whole_number(partition.strip(), limits.PARTITIONS_MAX - 1)
+    if number is None:
         raise IdInvalid(partition, f"is no partition: 0 to {limits.PARTITIONS_MAX - 1}")
-    return Only(topic.strip(), int(text[:9]))
+    return Only(topic.strip(), number)
 
 
 def _midnight_ms(day: str) -> int:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 LOOKUPD, NSQD = "nsqlookupd", "nsqd"
 # What reading the answer of a foreign server raises.
-NOT_OF_NSQ = (AttributeError, KeyError, TypeError, ValueError)
+NOT_OF_NSQ = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 _WARNING = "WARNING: "
 _NOT_FOUND = 404
 _OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config",
@@ -262,15 +262,13 @@ class Upstream:
         return _merge(listed.answers), Asked(listed.answers, unsure).warning
 
     async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:
-        return await self.ask(LOOKUPD, self.lookupds, lambda at: self.document(at, path, query))
+        async def read(at: str) -> dict[str, Any]:
+            found = await self.document(at, path, query)
+            _merge({at: found})
+            ",".join([*(found.get("topics") or ()), *(found.get("channels") or ())])
+            return found  # where reading it failed, it is no nsqlookupd's
 
-    async def stats(
-        self, producers: Iterable[NsqdAddress], topic: str = "", channel: str = "",
-        clients: bool = False,
-    ) -> Asked[dict[str, Any]]:  # fmt: skip
-        query = stats_query(topic, channel, clients)
-        addresses = [one.address for one in producers]
-        return await self.ask(NSQD, addresses, lambda at: self.document(at, "/stats", query))
+        return await self.ask(LOOKUPD, self.lookupds, read)
 
     async def light_stats(self, address: str) -> dict[str, Any]:
         return await self.document(address, "/stats", stats_query())
@@ -325,9 +323,9 @@ def _names(stats: Mapping[str, Any]) -> list[str]:
 
 
 def whole(row: Mapping[str, Any], key: str) -> int:
-    """The number of this name in an answer; 0 when it is missing."""
+    """The number of this name in an answer; 0 when it is missing, or none of 64 bits."""
     value = row.get(key)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and abs(value) < 1 << 63 else 0
 
 
 def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[NsqdAddress]:

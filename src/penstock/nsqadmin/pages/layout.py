@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import Operation
-from penstock.nsqadmin.api import origin, viewed
+from penstock.nsqadmin.api import node_stats, origin, viewed
 from penstock.nsqadmin.audit import Run
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import bar, guard, parts, static
@@ -206,10 +206,9 @@ async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
         return False
     if not producers:
         return True
-    asked = await upstream.stats(producers, topic, channel)
-    rows = (row for document in asked.answers.values()
-            for row in aggregate.topic_rows(document, topic))  # fmt: skip
-    return not asked.failed and not any(
+    nodes, silent = await node_stats(upstream, producers, topic, channel)
+    rows = (row for node in nodes for row in aggregate.topic_rows(node.document, topic))
+    return not silent and not any(
         not channel or channel in [one.get("channel_name") for one in row.get("channels") or ()]
         for row in rows
     )
