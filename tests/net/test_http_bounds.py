@@ -27,6 +27,14 @@ async def test_a_head_has_its_time(server: Server, monkeypatch: pytest.MonkeyPat
         assert await kept.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "  # it may be idle longer
 
 
+@within(serving)
+async def test_pipelined_requests_leave_others_their_turn(server: Server) -> None:
+    async with server.client() as many, server.client() as other:
+        many.writer.write(b"GET /a HTTP/1.1\r\n\r\n" * 1000)
+        assert await other.body(b"GET /b HTTP/1.1\r\n\r\n") == b"GET /b "
+        assert len(server.app.requests) < 1000
+
+
 @pytest.mark.parametrize(
     ("begin", "drops"),
     [

@@ -76,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
         self._out: list[bytes] = []  # answers to be written at the end of this turn
         self._flush_soon = False
         self._sending: Sending | None = None  # the answer of the first slot, from a file
-        self._serving = False  # inside _serve_waiting
+        self._serving = False  # inside _serve_waiting, or about to go on with it
         self._write_paused = False
         self._read_paused = False
         self._exiting = False
@@ -171,20 +171,22 @@ class HttpConnection(asyncio.Protocol):
             return
         self._serving = True
         waiting, slots = self._incoming.waiting, self._slots
-        try:
-            while waiting and not self._write_paused:
-                item = waiting[0]
-                if slots and not (
-                    isinstance(item, Request) and item.together and slots[0].request.together
-                ):
-                    break
-                waiting.popleft()
-                self._serve(item)
-        finally:
-            self._serving = False
+        while waiting and not self._write_paused:
+            together = isinstance(waiting[0], Request) and waiting[0].together
+            if slots and not (together and slots[0].request.together):
+                break
+            self._serve(waiting.popleft())
+            if waiting and not together:  # others have their turn: it may have taken a while
+                self._loop.call_soon(self._serve_next)
+                return
+        self._serving = False
         if self._read_paused and self._transport is not None and not self._is_loaded():
             self._read_paused = False
             self._transport.resume_reading()
+
+    def _serve_next(self) -> None:
+        self._serving = False
+        self._serve_waiting()
 
     def _serve(self, item: Request | RefusedRequest | bytes) -> None:
         if isinstance(item, Request):
