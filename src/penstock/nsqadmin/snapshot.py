@@ -400,8 +400,8 @@ def _add_node(
         _add_counts(node, row, ("depth", "stored_bytes", "unsynced_bytes"), _OF_TOPIC)
         for one in row.get("replicas") or ():
             if one["role"] == "leader":  # a node that is down may have led it in an older epoch
-                lag, place = (one["epoch"], one["lag"]), (name, one["partition"])
-                snapshot.lags[place] = max(lag, snapshot.lags.get(place, lag))
+                lag, led = (one["epoch"], one["lag"]), (name, one["partition"])
+                snapshot.lags[led] = max(lag, snapshot.lags.get(led, lag))
         for part, last_part in _pairs(row, last, "channels", "channel_name"):
             key = str(part.get("channel_name", ""))
             channel = topic.channels.setdefault(key, ChannelState(name, key))

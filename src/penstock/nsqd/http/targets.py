@@ -34,11 +34,12 @@ from penstock.kernel import Headers, Section, parse_headers
 from penstock.kernel.traceparent import MEMBER, parse_traceparent
 from penstock.net.api import HttpError, Parameters
 from penstock.net.exchange import Request
+from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import bad_partition, invalid, missing, not_of, read_argument
 from penstock.nsqd.http.deps import Deps
 
 _STAMP = frozenset(("producer_id", "producer_epoch", "sequence"))
-_ID_MAX, _ID_DIGITS_MAX = (1 << 64) - 1, 20
+_ID_MAX = (1 << 64) - 1
 _DELAY_DIGITS_MAX = 19  # more would not fit a 64-bit number
 _PREFIX = b"x-nsqext-"
 _SHOWN_BYTES = 100
@@ -147,21 +148,20 @@ def stamp_of(parameters: Parameters) -> Stamp:
 
 
 def trace_id_of(parameters: Parameters) -> int:
-    text = parameters.get("trace_id", "")
-    if text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX and int(text) <= _ID_MAX:
-        return int(text)
-    raise HttpError(400, "INVALID_TRACE_ID")
+    trace_id = whole_number(parameters.get("trace_id", ""), _ID_MAX)
+    if trace_id is None:
+        raise HttpError(400, "INVALID_TRACE_ID")
+    return trace_id
 
 
 def _number(parameters: Parameters, name: str, least: int, most: int) -> int:
     text = parameters.get(name)
     if text is None:
         raise missing(name)
-    if text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX:
-        number = int(text)
-        if least <= number <= most:
-            return number
-    raise HttpError(400, f"INVALID_{name.upper()}")
+    number = whole_number(text, most)
+    if number is None or number < least:
+        raise HttpError(400, f"INVALID_{name.upper()}")
+    return number
 
 
 # --- headers ---
