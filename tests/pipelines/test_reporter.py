@@ -191,17 +191,6 @@ def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.Monkey
     world.teller._thread.join(WAIT_S)
 
 
-def test_no_report_means_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no(*arguments: object) -> None:
-        raise AssertionError("it was told")
-
-    monkeypatch.setattr(reporter, "Teller", no)
-    progress = Progress("sample", 0, io.StringIO())
-    with reported(sample.PIPELINE, "sample", settings(no_report=True), progress):
-        progress.end("finished", 0)
-    assert progress.state.phase == "finished"
-
-
 def test_a_run_that_exits_is_reported_as_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
     monkeypatch.setattr(reporter, "Outlet", lambda settings: kept)
@@ -252,16 +241,6 @@ def test_urls_lose_their_user_and_their_query() -> None:
     assert found.options() == {"table": "abfs://***@lake/x?***", "url": "http://***@host:4151"}
     assert found.text("at 'https://h/p?token=1': no") == "at 'https://h/p?***': no"
     assert found.text("a@b.c and /x?y=1") == "a@b.c and /x?y=1"
-
-
-def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
-    world = World()
-
-    def broken() -> int:
-        raise OSError("gone")
-
-    world.progress.note(version_of=broken)
-    assert world.look().table_version is None
 
 
 def test_the_furthest_behind_come_first_where_there_are_many() -> None:
