@@ -5,7 +5,7 @@ import pytest
 
 from penstock.errors import DataLost
 from penstock.ids import guid
-from penstock.pipelines.trace_table import SCHEMA, decode_bodies, events
+from penstock.pipelines.trace_table import SCHEMA, decode, decode_bodies, events
 from penstock.trace.events import Event, Kind, encode
 
 TIME_NS = 1_790_000_000_123_456_789
@@ -17,7 +17,7 @@ def one(**changed: object) -> Event:
 
 
 def test_an_event_becomes_a_row() -> None:
-    rows = events(encode([one()]), 0, 42)
+    rows = events([decode(encode([one()]), 0, 42)])
     rows.validate(full=True)
     assert rows.schema == SCHEMA
     assert rows.to_pylist() == [
@@ -58,4 +58,4 @@ def test_all_bodies_of_a_batch_come_in_order() -> None:
 
 def test_a_body_that_is_none_is_named() -> None:
     with pytest.raises(DataLost, match="offset 9"):
-        events(b"hello, world, this is no body", 0, 9)
+        decode(b"hello, world, this is no body", 0, 9)

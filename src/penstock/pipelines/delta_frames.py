@@ -126,11 +126,9 @@ class Reading:
 
 # --- rows of one nsqd only ---
 #
-# Each nsqd counts a topic's offsets by itself. In a table of several, those of one topic
-# interleave: put into the order of the offsets they come in an order that never was, and every
-# offset looks as if it were there twice. Rows from before the table had the column `broker` have
-# null there. They are of the nsqd with which the table began, so another name may go on behind
-# them, but not beside them.
+# Each nsqd counts a topic's offsets by itself. In a table of several those of one topic interleave,
+# and every offset looks as if it were there twice. Rows from before the table had the column
+# `broker` are of the nsqd with which it began: another name may go on behind them, not beside them.
 
 
 def require_one_broker(path: str, frame: DataFrame) -> None:

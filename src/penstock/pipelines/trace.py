@@ -1,8 +1,7 @@
 """`trace`: the topic `_trace` into a table of events, each of them once; and reports out of it.
 
-The events come as the archive's messages do: Spark reads ranges of the log, decodes the bodies in
-its workers, and commits each batch in one transaction of the table. A body that cannot be read
-stops the pipeline: what is left out here would look like a fault of the broker in an audit.
+The events come as the archive's messages do, and Spark's workers decode the bodies. One that cannot
+be read stops the pipeline: what is left out would look like a fault of the broker in an audit.
 
 With `--lifecycles` a second table is kept level with it, a row for each message and channel
 (`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and a list of the

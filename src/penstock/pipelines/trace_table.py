@@ -9,7 +9,8 @@ can see that the table has every event once. `trace_partition` is nsqd's node id
 row is about `offset` and those behind it, and has no `message_id`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from penstock.errors import DataLost, TraceBroken
 from penstock.ids import guid
 from penstock.spark.decode import hex_ids
-from penstock.trace.events import KIND_LABELS, decode_columns
+from penstock.trace.events import EVENT_BYTES, KIND_LABELS, decode_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -41,67 +42,75 @@ SCHEMA = pa.schema(
         ("trace_index", pa.int32()),
     ]
 )
+_RECORD = np.dtype("i8,u8,i8,u8,u4,u2,u2,u2,u2,u2,u1,u1")  # of `TRACE_RECORD`
+_RECORD.names = ("time_ns", "message_id", "offset", "trace_id", "count", "topic", "channel",
+    "client", "attempts", "partition", "kind", "zero")  # fmt: skip
 _ATTEMPTS_MAX = 0x7FFF
 _BATCH_ROWS = 20_000
 _BATCH_BODIES = 500
+Body = tuple[list[str], memoryview, int, int]  # names, records, node, offset
 
 
 def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of `_trace` (offset, id, body) as rows of the table: for `mapInArrow`. Small
-    bodies are combined: Spark handles each batch by itself."""
-    held: list[pa.RecordBatch] = []
+    """Rows of `_trace` (offset, id, body) as rows of the table: for `mapInArrow`. Small bodies are
+    combined: each array of Arrow costs as much as hundreds of events."""
+    held: list[Body] = []
     for batch in batches:
         offsets, ids = (batch.column(name).to_pylist() for name in ("offset", "id"))
         for offset, id, body in zip(offsets, ids, batch.column("body"), strict=True):
-            held.append(events(body.as_buffer(), guid.parse(int(id, 16)).node, offset))
-            if sum(rows.num_rows for rows in held) >= _BATCH_ROWS or len(held) >= _BATCH_BODIES:
-                yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held.append(decode(body.as_buffer(), guid.parse(int(id, 16)).node, offset))
+            rows = sum(len(records) for _, records, _, _ in held) // EVENT_BYTES
+            if rows >= _BATCH_ROWS or len(held) >= _BATCH_BODIES:
+                yield events(held)
                 held = []
-    yield from pa.Table.from_batches(held, SCHEMA).combine_chunks().to_batches()
+    if held:
+        yield events(held)
 
 
-def events(body: Any, node: int, offset: int) -> pa.RecordBatch:
-    """The events of one body. DataLost names the position of an invalid one."""
+def decode(body: Any, node: int, offset: int) -> Body:
+    """DataLost names the position of an invalid one."""
     try:
         columns = decode_columns(body)
     except TraceBroken as error:
-        raise DataLost(
-            "_trace", 0, f"the body at offset {offset} of node {node}: {error}"
-        ) from error
-    micros = _numbers(columns.time_ns, np.int64) // 1000
-    time = pa.array(micros).cast(_TIME)
-    rows, message_ids = columns.rows, _numbers(columns.message_id, np.uint64)
-    trace_ids = _numbers(columns.trace_id, np.uint64)
+        reason = f"the body at offset {offset} of node {node}: {error}"
+        raise DataLost("_trace", 0, reason) from error
+    return columns.names, columns.records, node, offset
+
+
+def events(bodies: Sequence[Body]) -> pa.RecordBatch:
+    of_names, records, nodes, offsets = zip(*bodies, strict=True)
+    counts = [len(one) // EVENT_BYTES for one in records]
+    found, rows = np.frombuffer(b"".join(records), _RECORD), sum(counts)
+    names = pa.array(list(chain(*of_names)), pa.string())
+    starts = accumulate(counts[:-1], initial=0)
+    time = pa.array(found["time_ns"] // 1000).cast(_TIME)
+    message_ids, trace_ids = found["message_id"].copy(), found["trace_id"].copy()
     are_there = np.packbits(message_ids != 0, bitorder="little")  # not where it is about a range
+
+    def each(values: Iterable[int]) -> np.ndarray[Any, Any]:
+        return np.repeat(np.fromiter(values, np.int64, len(counts)), counts)
+
+    def named(column: str, absent: bool = True) -> pa.Array:
+        """Numbers as the names they stand for; 0 is no name."""
+        indices = each(accumulate(map(len, of_names[:-1]), initial=0)) + found[column]
+        return names.take(pa.array(indices, mask=found[column] == 0 if absent else None))
+
     arrays = {
         "date": time.cast(pa.timestamp("us")).cast(pa.date32()),
-        "event": _names(columns.kind, list(KIND_LABELS), absent=False),
+        "event": pa.array(KIND_LABELS).take(pa.array(found["kind"])),
         "time": time,
-        "topic": _names(columns.topic, columns.names, absent=False),
-        "channel": _names(columns.channel, columns.names, absent=True),
-        "partition": pa.array(_numbers(columns.partition, np.int32)),
-        "offset": pa.array(_numbers(columns.offset, np.int64)),
-        "messages": pa.array(_numbers(columns.count, np.int64)),
+        "topic": named("topic", absent=False),
+        "channel": named("channel"),
+        "partition": pa.array(found["partition"].astype(np.int32)),
+        "offset": pa.array(found["offset"]),
+        "messages": pa.array(found["count"].astype(np.int64)),
         "message_id": hex_ids(message_ids, pa.py_buffer(are_there)),
         # The same 64 bits as a signed number: Spark has no others.
         "trace_id": pa.array(trace_ids.view(np.int64), mask=trace_ids == 0),
-        "attempts": pa.array(
-            np.minimum(_numbers(columns.attempts, np.int32), _ATTEMPTS_MAX).astype(np.int16)
-        ),
-        "client": _names(columns.client, columns.names, absent=True),
-        "trace_partition": pa.array(np.full(rows, node, np.int32)),
-        "trace_offset": pa.array(np.full(rows, offset, np.int64)),
-        "trace_index": pa.array(np.arange(rows, dtype=np.int32)),
+        "attempts": pa.array(np.minimum(found["attempts"], _ATTEMPTS_MAX).astype(np.int16)),
+        "client": named("client"),
+        "trace_partition": pa.array(each(nodes).astype(np.int32)),
+        "trace_offset": pa.array(each(offsets)),
+        "trace_index": pa.array((np.arange(rows) - each(starts)).astype(np.int32)),
     }
     return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _numbers(view: memoryview, kind: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(view).astype(kind)
-
-
-def _names(numbers: memoryview, names: list[str], absent: bool) -> pa.Array:
-    """Numbers as the names they stand for; 0 is no name."""
-    indices = _numbers(numbers, np.int32)
-    missing = indices == 0 if absent else None
-    return pa.array(names, pa.string()).take(pa.array(indices, mask=missing))

@@ -118,6 +118,7 @@ class EventColumns(NamedTuple):
     attempts: memoryview  # u16
     partition: memoryview  # u16
     kind: memoryview  # u8, a Kind and a position in KIND_LABELS
+    records: memoryview  # all of it, EVENT_BYTES each
 
     @property
     def rows(self) -> int:
@@ -217,6 +218,7 @@ def _columns(names: list[str], singles: Buffer) -> EventColumns:
         halves[21::24],
         halves[22::24],
         events[46::EVENT_BYTES],
+        events,
     )
     kinds = bytes(columns.kind)
     numbers = bytes(columns.topic) + bytes(columns.channel) + bytes(columns.client)

@@ -100,7 +100,8 @@ class History:
             if event.topic == "orders"
         ]
         self.table = pa.Table.from_batches(
-            trace_table.events(encode(body), 0, number) for number, body in enumerate(bodies)
+            trace_table.events([trace_table.decode(encode(body), 0, number)])
+            for number, body in enumerate(bodies)
         )
         self.starts = [(dice.randrange(len(bodies)), 40) for _ in range(dice.choice([0, 0, 1, 2]))]
         self.noted = tuple((body << INDEX_BITS) + index for body, index in self.starts)
@@ -157,7 +158,7 @@ class ClusterHistory(History):
             if is_changed:
                 self.starts.append((position[0], position[1] - 1))
         self.table = pa.Table.from_batches(
-            trace_table.events(encode(body), node, number)
+            trace_table.events([trace_table.decode(encode(body), node, number)])
             for node in bodies
             for number, body in enumerate(filter(None, bodies[node]))
         )

@@ -40,7 +40,11 @@ class Traced:
         commit(self._place, trace.SHAPE, "test", self._batches, staged)
 
     def events(self, *events: Event) -> None:
-        self.add(pa.Table.from_batches([trace_table.events(encode(events), 0, self._bodies)]))
+        self.add(
+            pa.Table.from_batches(
+                [trace_table.events([trace_table.decode(encode(events), 0, self._bodies)])]
+            )
+        )
         self._bodies += 1
 
 

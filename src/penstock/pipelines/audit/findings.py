@@ -47,7 +47,6 @@ _EXCUSED = {
     "stuck": "channel {channel}: {count:,} messages whose finish is not in the trace are done, as "
     "nsqd says: finished since, or the events were lost in a kill",
 }
-_HOLES_MAX = 64  # that are looked at one by one: each is compared with each first delivery
 _NOTES = {
     "lost": "published, never delivered",
     "corrupt": "stepped over: its bytes in the log are corrupt",
@@ -155,17 +154,12 @@ class Audit:
         """Events in a hole of the trace are unknown, as around a start of nsqd: a message that may
         have been delivered in it is not called lost."""
         rows = engine.rows(
-            f"""SELECT last FROM (SELECT "offset", lag("offset") OVER log AS before,
+            """SELECT last FROM (SELECT "offset", lag("offset") OVER log AS before,
                     lag(last) OVER log AS last FROM bodies
                 WINDOW log AS (PARTITION BY partition ORDER BY "offset"))
-            WHERE "offset" > before + 1 ORDER BY last LIMIT {_HOLES_MAX + 1}"""
+            WHERE "offset" > before + 1 ORDER BY last"""
         )
-        if len(rows) > _HOLES_MAX:
-            self.notes.append(
-                f"the trace has more than {_HOLES_MAX} holes: messages that were delivered in one "
-                "of those behind them are called lost"
-            )
-        return [row["last"] + 1 for row in rows[:_HOLES_MAX]]
+        return [row["last"] + 1 for row in rows]
 
     # --- channels ---
 
