@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,6 +10,7 @@ from penstock import limits
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.dead_letter import Origin, origin
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
+from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.settings import ChannelSettings
 from penstock.errors import NotFound, Refused
 from penstock.log.reader import Message as Stored
@@ -50,6 +52,17 @@ def letters(world: World, topic: str = DEAD) -> list[Stored]:
     log = world.broker.find_topic(topic).leader().log
     reader = MessageReader(log)
     return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
+
+
+def test_an_outbox_with_the_tail_of_an_ended_leadership_is_no_leader(start: Any) -> None:
+    """The leader's windows are still there, for the rest of the turn."""
+    world, channel, consumer = one_that_is_given_up(start)
+    leader = world.broker.topics["t"].leader()
+    Outbox(world.broker.context, leader.topic, 0, Mock(), leader.tail)
+    assert channel.oldest_age_s is not None
+    requeue_all(consumer)
+    world.turns()
+    assert [one.body for one in letters(world)] == [b"x"]
 
 
 def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(world: World) -> None:

@@ -94,7 +94,7 @@ def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterat
 def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLetter]:
     """Dead letters of one partition of the dead-letter topic."""
     found: list[DeadLetter] = []
-    leader: Leader = window.tail.owner
+    leader: Leader = window.owner.topic.leader(window.tail.partition)
     reader = MessageReader(leader.log)
     offsets = waiting_offsets(window, 0, window.tail.handed_end)
     for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
@@ -156,7 +156,7 @@ class DeadLetters:
             self._show_held()
             return
         for window in channel.windows.values():
-            leader: Leader = window.tail.owner
+            leader: Leader = window.owner.topic.leader(window.tail.partition)
             if leader.acts:
                 self._collect(channel, window)
             elif window.exhausted:  # a leader that was replaced would send them, too
@@ -191,7 +191,7 @@ class DeadLetters:
     ) -> dict[int, DeadLetterContent]:
         """Returns dead letters by id. Corrupt messages are skipped or waited for, as for
         deliveries. Messages beyond the bound are offered again later."""
-        leader: Leader = window.tail.owner
+        leader: Leader = window.owner.topic.leader(window.tail.partition)
         reader = MessageReader(leader.log)
         dead_letters: dict[int, DeadLetterContent] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
@@ -424,7 +424,7 @@ class Redrive:
         """Read some dead letters of one partition, and keep those of the channel. Returns how many
         were read."""
         looked = found = found_bytes = 0
-        leader: Leader = span.window.tail.owner
+        leader = self._source.topic.leader(span.window.tail.partition)
         reader = MessageReader(leader.log)
         for offset in waiting_offsets(span.window, span.start, span.end):
             if (

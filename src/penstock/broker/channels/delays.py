@@ -46,7 +46,9 @@ class DelaySearch:
             self._recount(wall_ns)
         self._leaders.update(dict.fromkeys(self._unreadable))
         for window in self._context.engine.take_searches():
-            self._leaders[window.tail.owner] = None
+            topic, number = window.owner.topic, window.tail.partition
+            if topic.leads(number):  # not by the tail: that may be an outbox's already
+                self._leaders[topic.leader(number)] = None
 
     def _recount(self, wall_ns: int) -> None:
         for window in list(self._counted):
@@ -65,7 +67,7 @@ class DelaySearch:
         channels = leader.topic.channels.values()
         found = (channel.windows.get(leader.number) for channel in channels)
         # Of another leader are those of a leadership that began since.
-        windows = [one for one in found if one is not None and one.tail.owner is leader]
+        windows = [one for one in found if one is not None and one.tail is leader.tail]
         windows = [window for window in windows if window.search_start < window.search_end]
         if leader.topic.deleted or not windows:
             self._unreadable.pop(leader, None)

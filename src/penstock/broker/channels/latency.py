@@ -200,7 +200,8 @@ class Oldest:
 
     def _look(self, offset: int) -> bool:
         """Since when the message there is due; False when that cannot be read."""
-        leader: Leader = self._window.tail.owner
+        window = self._window
+        leader: Leader = window.owner.topic.leader(window.tail.partition)
         self._start, self._end, self._timestamp_ns = offset, offset + 1, None
         if not leader.log.start_offset <= offset < leader.tail.committed_end:
             return False
