@@ -25,7 +25,7 @@ from penstock.pipelines.reporter import (
     reported,
     served,
 )
-from penstock.pipelines.runner import Pipeline, Run
+from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.runs import LogOffsets, Part, Report, RunStatus, decode
 from penstock.pipelines.settings import COMMON, Settings
 
@@ -285,13 +285,6 @@ def test_the_figures_of_a_run() -> None:
         'penstock_pipeline_topic_lag_rows{name="nightly",partition="0",pipeline="archive",'
         'topic="orders"}': 4,
     }
-
-
-def test_a_bad_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    pipeline: Pipeline = sample.PIPELINE
-    settings = defaults(pipeline.settings, topics=("t",), metrics_address="nowhere")
-    assert Run(pipeline, "sample", settings).exit_code() == 1
-    assert "'nowhere' is not valid: host:port" in capsys.readouterr().err
 
 
 def test_they_are_served() -> None:

@@ -1,11 +1,10 @@
-"""Java that is there, not there, or too old; and a source that pushes no filters."""
+"""Java that is there, not there, or too old; and the work of tasks."""
 
 import signal
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from cases import each
@@ -13,7 +12,7 @@ from penstock.errors import ConfigError
 from penstock.spark import offsets, session
 from penstock.spark.offsets import Log, Range
 from penstock.spark.session import require_java
-from penstock.spark.source import BatchReader, PenstockSource, StreamReader
+from penstock.spark.source import PenstockSource, StreamReader
 
 
 def fake_java(home: Path, text: str) -> None:
@@ -69,13 +68,6 @@ def test_java_is_found_at_home_or_in_the_path(
         require_java()
 
 
-def test_filters_are_never_pushed() -> None:
-    """Spark 4.2 and 4.3 give wrong results, without a word, for a reader that overrides this."""
-    for reader in (BatchReader, StreamReader):
-        pushed = getattr(reader, "pushFilters", None)
-        assert pushed in (None, DataSourceReader.pushFilters)
-
-
 def test_spark_finds_the_source_by_itself() -> None:
     import pyspark_penstock
 
@@ -108,10 +100,6 @@ def test_ranges_are_split_for_tasks(least: int | None, most: int | None, sizes: 
     assert [piece.size for piece in pieces] == sizes
     covered = [(p.log, i) for p in pieces for i in range(p.start, p.end)]
     assert covered == [(r.log, i) for r in ranges for i in range(r.start, r.end)]
-
-
-def test_nothing_is_split_into_nothing() -> None:
-    assert offsets.split([Range(A, 4, 4)], 8, 5) == []
 
 
 def small(*sizes: int) -> list[Range]:
