@@ -248,14 +248,10 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
             raise ConfigError(name, getattr(settled, name), f"must be from {least} to {most}")
     if isinstance(settled, ConnectionOptions):
         _check_connection(settled)
-    if isinstance(settled, IdempotentOptions) and not _is_visible(settled.http_secret):
+    secret = settled.http_secret if isinstance(settled, IdempotentOptions) else ""
+    if not all("!" <= one <= "~" for one in secret):  # it becomes a header
         raise ConfigError("http_secret", "(not shown)", "must be of visible ASCII characters")
     return settled
-
-
-def _is_visible(secret: str) -> bool:
-    """Does it become a header?"""
-    return all("!" <= one <= "~" for one in secret)
 
 
 def _check_connection(options: ConnectionOptions) -> None:

@@ -58,7 +58,7 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
 from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import Versioned, View, revision_of
-from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
+from penstock.errors import ChannelUnconfirmed, NotFound, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
 
@@ -98,7 +98,8 @@ class ChannelCreations:
         self._request(name, starts)
         goal = Goal(
             _what(name), partial(self._draw, name), partial(self._is_made, name),
-            partial(self._is_here, name), partial(self._unconfirmed, name, starts),
+            partial(self._is_here, name),
+            lambda: ChannelUnconfirmed(*name, tuple(sorted(starts.awaited))),
         )  # fmt: skip
         self._attempts.want(goal, done)
 
@@ -173,9 +174,6 @@ class ChannelCreations:
             self._confirmed = {one: it for one, it in self._confirmed.items() if one in channels}
         self._confirmed[name] = held.document
         return True
-
-    def _unconfirmed(self, name: ChannelName, starts: _Starts) -> PenstockError:
-        return ChannelUnconfirmed(*name, tuple(sorted(starts.awaited)))
 
     def _partitions(self, topic: str, identity: int) -> set[int]:
         held = self._view.partitions.of(topic)

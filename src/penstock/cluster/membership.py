@@ -291,7 +291,8 @@ class Readmission:
 
     def admitted(self, mono_ns: int) -> list[int]:
         """Nodes whose pause is over."""
-        steady = [node for node in self.held_off if self._is_steady(node, mono_ns)]
+        linked = [one for one in self.held_off if self._past[one].steady_since_ns is not None]
+        steady = [node for node in linked if not self.left_ns(node, mono_ns)]
         self.held_off.difference_update(steady)
         return sorted(steady)
 
@@ -300,9 +301,6 @@ class Readmission:
         past = self._past[node]
         since_ns = mono_ns if past.steady_since_ns is None else past.steady_since_ns
         return max(past.hold_ns - (mono_ns - since_ns), 0)
-
-    def _is_steady(self, node: int, mono_ns: int) -> bool:
-        return self._past[node].steady_since_ns is not None and not self.left_ns(node, mono_ns)
 
 
 class Slowness:

@@ -121,14 +121,12 @@ def may_begin(waiting: Iterable[Copy], running: Collection[Copy]) -> list[Copy]:
     received = Counter(copy.target for copy in running)
     sent = Counter(copy.source for copy in running)
     chosen = []
-    for copy in sorted(waiting, key=_urgency):
+    for copy in sorted(
+        waiting, key=lambda one: (one.spare, one.is_move, one.partition, one.target)
+    ):
         has_room = received[copy.target] < limits.COPIES_IN_MAX
         if has_room and sent[copy.source] < limits.COPIES_OUT_MAX:
             received[copy.target] += 1
             sent[copy.source] += 1
             chosen.append(copy)
     return chosen
-
-
-def _urgency(copy: Copy) -> tuple[int, bool, PartitionName, int]:
-    return copy.spare, copy.is_move, copy.partition, copy.target

@@ -188,7 +188,7 @@ class Registration(Leased):
         """The start is registered."""
         if self._is_refused():
             return False
-        if not self._is_entered():
+        if not self.entered_revision:
             self._enter()
             return False
         return True
@@ -214,9 +214,6 @@ class Registration(Leased):
         own = self.membership
         is_taken = known.generation == own.generation and known.incarnation != own.incarnation
         return known.generation > own.generation or is_taken
-
-    def _is_entered(self) -> bool:
-        return bool(self.entered_revision)
 
     @property
     def entered_revision(self) -> int:

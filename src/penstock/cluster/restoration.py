@@ -138,7 +138,8 @@ def restoration(
         else:
             put[name] = newest.record
     topics = _missing_topics(standing, memories, put)
-    for name in [name for name in put if not _has_topic(name.topic, standing, topics)]:
+    have_settings = standing.topics.keys() | topics.keys()
+    for name in [name for name in put if name.topic not in have_settings]:
         left[name] = "no node knows the settings of its topic"
         del put[name]
     channels = _channels(standing, memories, topics)
@@ -223,10 +224,6 @@ def _missing_topics(
             if is_it and name not in standing.topics:
                 found[name] = topic
     return found
-
-
-def _has_topic(name: str, standing: CoordinatorState, topics: Mapping[str, Topic]) -> bool:
-    return name in standing.topics or name in topics
 
 
 def _counted(standing: CoordinatorState, memories: Iterable[Memory], uuid: int) -> Cluster:

@@ -178,8 +178,8 @@ class WrittenLog(ReadableLog):
         if position >= self._index_next:
             self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
             self._index_next = begun + self._settings.index_every_bytes
-        if inner:
-            self._index_inner(inner, begun, timestamp_ns)
+        for offset, at, id in inner:
+            self._index_one(offset, begun + at, timestamp_ns, id)
         if not position:
             self._roll_after_ns = timestamp_ns + self._settings.segment_age_max_ns
         if epoch != epochs.newest:
@@ -287,12 +287,6 @@ class WrittenLog(ReadableLog):
         if position >= self._index_next:
             self._segments.active_index.add(offset, position, timestamp_ns, id)
             self._index_next = position + self._settings.index_every_bytes
-
-    def _index_inner(
-        self, inner: Sequence[tuple[int, int, int]], begun: int, timestamp_ns: int
-    ) -> None:
-        for offset, at, id in inner:
-            self._index_one(offset, begun + at, timestamp_ns, id)
 
     def _before_write(self, base_offset: int) -> None:
         self.check_writable()

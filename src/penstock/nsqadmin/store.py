@@ -395,8 +395,9 @@ class Store:
         any case."""
         who, action, target, result, since_s, until_s = narrowed or Narrowed()
         texts = {"who": who, "action": action, "target": target, _ALL_TEXT: search}
+        escapes = str.maketrans({one: f"\\{one}" for one in "\\%_"})
         wanted: dict[str, object] = {
-            f"{column} LIKE ? ESCAPE '\\'": f"%{_escaped(text)}%"
+            f"{column} LIKE ? ESCAPE '\\'": f"%{text.translate(escapes)}%"
             for column, text in texts.items() if text
         }  # fmt: skip
         numbers = {"id < ?": before_id, "time_s >= ?": since_s, "time_s <= ?": until_s}
@@ -414,11 +415,6 @@ _RESULTS = {
     "failed": "result LIKE 'failed%'",
     "warning": "result != 'ok' AND result NOT LIKE 'failed%'",
 }
-
-
-def _escaped(text: str) -> str:
-    """In the form of LIKE."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def renewal_s(lifetime_s: float) -> float:

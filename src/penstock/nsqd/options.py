@@ -222,14 +222,11 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     if not options.version:
         check_bounds(options, FLAGS)
         _check_percentiles(options.e2e_processing_latency_percentile)
-        _check_method(options.auth_http_request_method)
+        method = options.auth_http_request_method
+        if method not in ("get", "post"):
+            raise ConfigError("auth-http-request-method", method, "get or post")
         check_allowed(options.http_allowed_host)
     return options
-
-
-def _check_method(method: str) -> None:
-    if method not in ("get", "post"):
-        raise ConfigError("auth-http-request-method", method, "get or post")
 
 
 def make_options(resolved: Resolved) -> Options:

@@ -151,7 +151,7 @@ class GroupCommit:
     ) -> None:
         """`count` messages that `append` puts into the open batch, now or when there is room.
         `done` is called when that batch is safe, or has failed. Raises TooMuchWaiting."""
-        if self._is_full():
+        if self._gathered or self.tail.open_bytes >= limits.BATCH_BYTES_MAX:
             self.check_waiting(length)
             self._hold(count, length)
             self._gathered.append(Gathered(append, count, done, length))
@@ -195,9 +195,6 @@ class GroupCommit:
     def _let_go(self, held: Gathered | Whole) -> None:
         self.held_count -= held.count
         self.tail.waiting_bytes -= held.length
-
-    def _is_full(self) -> bool:
-        return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
 
     def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
         while self._gathered and self.tail.open_bytes < bytes_max:
