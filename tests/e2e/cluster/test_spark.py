@@ -125,6 +125,7 @@ def rows() -> Iterator[pa.RecordBatch]:
 
 
 def make(cluster: Cluster, topic: str) -> None:
+    cluster.wait_until_linked()  # else it is made without the node that has just come back
     cluster.make(f"/topic/create?topic={topic}&partition_num=3&replicator=3")
     cluster.until(lambda: is_whole(cluster, topic))
 
