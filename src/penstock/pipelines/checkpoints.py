@@ -150,7 +150,7 @@ def name_of(application: str) -> str:
 
 
 def is_whole(text: str, lines: int) -> bool:
-    """Does a file of Spark's hold so many lines of JSON, besides its version?"""
+    """Whether a file of Spark's checkpoint has its version and this many lines of JSON."""
     found = [line for line in text.splitlines() if line != "v1"]
     try:
         return len([msgspec.json.decode(line) for line in found]) >= lines
