@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from deltalake import write_deltalake
 from cases import each
 from penstock import limits
 from penstock.errors import QueryRefused
-from penstock.nsqadmin.console import Query, Question, Reply, Source, answer
+from penstock.nsqadmin.console import Question, Reply, answer, interruptible
 
 from .conftest import Installation
 from .official import Calls, Nsqd
@@ -151,7 +152,10 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
     assert error.startswith("the SQL console needs the extra `sql`: install it with")
 
 
-def test_ctrl_c_ends_a_statement() -> None:
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+def test_ctrl_c_ends_a_statement_that_has_not_begun_yet() -> None:
+    endless = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
+    connection, begins = duckdb.connect(), threading.Event()
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.3, begins.set).start()
     with pytest.raises(KeyboardInterrupt):
-        Query(Source([], {})).run("SELECT count(*) FROM range(100000000000) a, range(1000) b")
+        interruptible(connection, lambda: begins.wait() and connection.execute(endless))

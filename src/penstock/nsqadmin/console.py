@@ -31,7 +31,7 @@ import json
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -370,7 +370,8 @@ def interruptible(connection: duckdb.DuckDBPyConnection, call: Callable[[], T]) 
         try:
             return called.result()
         except KeyboardInterrupt:
-            connection.interrupt()
+            while wait([called], 0.05).not_done:  # DuckDB forgets it if the statement begins later
+                connection.interrupt()
             raise
 
 
