@@ -1,7 +1,6 @@
 """The archive over a real nsqd and a real Spark, read back by DuckDB, which knows neither."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,45 +88,6 @@ def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path
         made.run(schema="number STRING", name="other")
     with pytest.raises(ConfigError, match="as Spark's DDL has them"):
         made.run(schema="number NOTHING", name="other")
-
-
-def test_fields_outside_the_schema_are_kept(made: Archive) -> None:
-    bodies_and_kept = [
-        (b'{"n": 1, "inner": {"a": 1, "b": {"c": 2}}, "list": [{"x": 1}], "t": 5}', None),
-        (b'{"n": null, "inner": null, "list": [null], "m": {"k": null}}', None),
-        (b'{"n": "many", "more": {"z": [1, "x"]}, "N": 1}', {"n", "more", "N"}),
-        (b'{"n": 3, "inner": {"a": "x", "b": {"c": 2, "q": 7}, "r": null}}', {"inner"}),
-        (b'{"n": 4, "inner": 5}', {"inner"}),
-        (b'{"n": 5, "list": [{"x": 1}, {"x": 2, "y": 3}]}', {"list"}),
-        (b'{"n": 6, "m": {"a": 1, "b": "x"}, "ns": [1, "x"]}', {"m", "ns"}),
-        # from_json makes -56, 1.24 and Infinity of these
-        (b'{"n": 7, "t": 200, "d": 1.239, "f": 1e39}', {"t", "d", "f"}),
-        (b'{"n": 3000000000, "at": "yesterday"}', {"n", "at"}),
-        (b'{"big": 12345678901234567890123456789012345678}', None),
-        (b"[1]", None),
-    ]
-    for body, _ in bodies_and_kept:
-        made.node.publish("orders", [body])
-    ddl = (
-        "n INT, inner STRUCT<a: INT, b: STRUCT<c: INT>>, list ARRAY<STRUCT<x: INT>>, "
-        "m MAP<STRING, INT>, ns ARRAY<INT>, t TINYINT, d DECIMAL(5, 2), at TIMESTAMP, "
-        "big DECIMAL(38, 0), f FLOAT"
-    )
-    made.run(schema=ddl, rescue=True)
-    rows = made.rows('"offset", _rescued, value.n, bad')
-    for (body, names), (_, left, _, _) in zip(bodies_and_kept, rows, strict=True):
-        kept = json.loads(left) if left else None
-        if names is not None and b"inner" not in body:
-            names = {name: json.loads(body)[name] for name in names}
-            assert kept == names
-        elif names is None:
-            assert kept is None
-    inner = [json.loads(rows[n][1]) for n in (3, 4)]
-    assert inner == [{"inner": {"a": "x", "b": {"q": 7}, "r": None}}, {"inner": 5}]
-    assert [n for _, _, n, _ in rows] == [1, None, None, 3, 4, 5, 6, 7, None, None, None]
-    assert [bad for *_, bad in rows] == [None] * 10 + ["not a JSON object"]
-    with pytest.raises(SchemaMismatch, match="has a column _rescued, which would not be written"):
-        made.run(schema=ddl)
 
 
 def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Archive) -> None:
@@ -224,7 +184,6 @@ def test_invalid_settings_are_refused_at_once(made: Archive) -> None:
         ({"columns": ("nope",)}, "one of key, headers"),
         ({"table": "s3://bucket/lake"}, "checkpoint: '' is not valid: it is needed"),
         ({"schema": "@/nowhere"}, "the file can't be read"),
-        ({"rescue": True}, "rescue: True is not valid: it is of a schema"),
         ({"storage_option": ("AWS_REGION",)}, "as AWS_REGION=eu-west-1"),
     ):
         with pytest.raises(ConfigError, match=output):

@@ -4,9 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from e2e.daemon import Daemon
@@ -15,8 +13,6 @@ from penstock.kernel import decode_columns, encode_batch
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Committed, Stage
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.rejects import RejectedTable, Rejects
-from penstock.spark.stager import Stager
 from pipelines.node import Node, numbered
 
 from .queries import Stream, batch, batch_sizes
@@ -88,32 +84,6 @@ def test_the_client_and_nsqd_agree_on_stages(api: BrokerApi) -> None:
     api.abort(stages)  # they are committed: no harm
     shown = [api.ask(calls.message("orders", "offset", offset))["body"] for offset in (0, 1)]
     assert shown == ["a", "b"]
-
-
-def test_rejected_rows_go_into_a_table(api: BrokerApi, tmp_path: Path) -> None:
-    table = RejectedTable(str(tmp_path / "rejected"), 10, {})
-    columns = {"body": "body", "partition": "p", "timestamp": "at"}
-    given = {
-        "body": [b"a", b"x" * 1001, b"b", b"c", b"x" * 1000],
-        "p": pa.array([0, 0, 7, None, 0], pa.int32()),
-        "at": pa.array([5, 6, 7, 8, None], pa.timestamp("us", "UTC")),
-    }
-    stager = Stager(api, columns, "orders", "task 0", rejects=Rejects(table, "app", 0))
-    stager.add(pa.RecordBatch.from_pydict(given))
-    staged = stager.finish()
-    assert api.commit("app", 0, list(staged.stages)) == Committed(False, 3)
-    table.prepare()
-    table.commit("app", 0, staged.rejected)
-    made = DeltaTable(tmp_path / "rejected")
-    names = ["body", "partition", "reason", "topic", "timestamp"]
-    found = pa.table(made.to_pyarrow_table(columns=names)).sort_by("partition").to_pylist()
-    assert [(len(row["body"]), row["partition"], row["topic"]) for row in found] == [
-        (1001, 0, "orders"),
-        (1, 7, "orders"),
-    ]
-    assert "1001 bytes or more, and nsqd refuses it" in found[0]["reason"]
-    assert found[1]["reason"] == "there is no partition 7"
-    assert [row["timestamp"].microsecond for row in found] == [6, 7]
 
 
 def test_written_rows_are_read_and_consumed(spark: SparkSession, nsqd: Node) -> None:

@@ -19,7 +19,6 @@ from e2e.ports import FIRST, STRIPE, STRIPES, kept_port
 from penstock.errors import PenstockError
 from penstock.net.listener import ListenAddress
 from penstock.tools import cluster, demo, programs
-from penstock.tools.main import main
 from penstock.tools.programs import Program, Programs
 from penstock.tools.traffic import Account
 from penstock.tools.up import Keys, picture, summary
@@ -156,10 +155,7 @@ async def test_a_daemon_is_waited_for_as_long_as_it_lives(
         await daemons.until_ready(never, ready.exists, 60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_browser_is_sent_to_what_answers_and_a_signal_stops_everything(
-    tmp_path: Path, number: int
-) -> None:
+def test_the_browser_is_sent_to_what_answers_and_a_signal_stops_everything(tmp_path: Path) -> None:
     tcp, port = kept_port(), kept_port()
     running = start(tmp_path, tcp, kept_port(), f"--admin-address=127.0.0.1:{port}")
     assert running.stdout is not None
@@ -168,7 +164,7 @@ def test_the_browser_is_sent_to_what_answers_and_a_signal_stops_everything(
             break
     with urlopen(f"http://127.0.0.1:{port}/ping") as answer:
         assert answer.read() == b"OK"
-    running.send_signal(number)
+    running.send_signal(signal.SIGTERM)
     _, err = running.communicate(timeout=WAIT_SECONDS)
     assert (running.returncode, err) == (0, "")
     assert is_refused(tcp)
@@ -239,15 +235,6 @@ def free_block() -> int:
             programs.check_free([ListenAddress("127.0.0.1", port, "") for port in ports], "")
             return first
     raise OSError("no free block of ports")
-
-
-def test_a_taken_port_is_named_of_up(capsys: pytest.CaptureFixture[str]) -> None:
-    first = free_block()
-    with socket.create_server(("127.0.0.1", first + 150)):
-        assert main(["up", "--nodes=2", f"--first-port={first}"]) == 1
-    err = capsys.readouterr().err
-    assert f"127.0.0.1:{first + 150}: taken. " in err
-    assert f"--first-port {first + 1000}" in err
 
 
 def test_a_killed_leader_loses_nothing() -> None:

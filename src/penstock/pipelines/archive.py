@@ -6,9 +6,8 @@ has. The two are tied by a name that is made once for a checkpoint (`checkpoints
 refuses to start where they do not belong together.
 
 Columns, in this order: the source's, with `date` behind `topic`; `value` and `bad` where bodies are
-decoded, and a column with what their schema would drop where that is wanted. The table is
-partitioned by `topic` and `date`, the day of the message's time in UTC; or by `date` alone, so that
-topics with few messages share files.
+decoded. The table is partitioned by `topic` and `date`, the day of the message's time in UTC; or by
+`date` alone, so that topics with few messages share files.
 """
 
 import json
@@ -77,8 +76,6 @@ SETTINGS = (
          " are there have null in them"),
     Setting("schema", Kind.STRING, "", "decode JSON bodies into the column value: Spark's DDL, or"
          " @FILE that holds it"),
-    Setting("rescue", Kind.BOOL, False, "with a schema: keep what it lacks, and what does not fit"
-         f" it, as JSON in the column {json_values.RESCUE_COLUMN}"),
     Setting("share-files", Kind.BOOL, False, "of a new table: topics share files; without a word"
          f" they do when there are {limits.LAKE_TOPICS_APART_MAX} of them at the start"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
@@ -113,8 +110,6 @@ def check(settings: Settings) -> None:
             raise ConfigError("columns", name, f"one of {', '.join(_OPTIONAL)}")
     checkpoint_of(settings)
     json_values.read_schema(settings.text("schema"))
-    if settings.flag("rescue") and not settings.text("schema"):
-        raise ConfigError("rescue", True, "it is of a schema: name one")
     read_options(subscription(settings), streaming=True)
     location = location_of(settings)
     table = location.open()
@@ -136,7 +131,7 @@ def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, .
 
 def _addable(settings: Settings) -> set[str]:
     """Columns that a table gets when it lacks them."""
-    more = {*_OPTIONAL, *DECODED, json_values.RESCUE_COLUMN}
+    more = {*_OPTIONAL, *DECODED}
     return {BROKER, KEY} | (more if settings.flag("add-columns") else set())
 
 
@@ -155,8 +150,6 @@ def shape_of(
             fields.append(("date", pa.date32()))
     if value is not None:
         fields += zip(DECODED, (value, pa.string()), strict=True)
-        if settings.flag("rescue"):
-            fields.append((json_values.RESCUE_COLUMN, pa.string()))
     if _shares_files(settings, table):
         return Shape(pa.schema(fields), SHARED, ("topic", *STATISTICS))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
@@ -226,8 +219,7 @@ def _start(
     names = source.columns
     frame = source.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
     if ddl:
-        rescue = json_values.RESCUE_COLUMN if settings.flag("rescue") else ""
-        frame = json_values.decoded(frame, ddl, rescue)
+        frame = json_values.decoded(frame, ddl)
     # More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
     # offsets count from 0 again in the same table.
     ignores = settings.text("on-topic-deleted") == "ignore"

@@ -8,6 +8,10 @@ batch that failed: the vacuum takes them.
 What the writer has to know goes to Spark's processes inside the class of the data source (of a
 class that is registered Spark has bytes only): options stand in plans, which Spark may show on its
 web pages and in logs, and what delta-rs needs for a store may be secret.
+
+Where the jars of delta-spark are there, Spark's own Delta can write instead, into a table of
+Spark's catalog. It puts the name and the number of a batch into the same place (`txnAppId`,
+`txnVersion`), so a table may change from one writer to the other and back.
 """
 
 from collections.abc import Iterator
@@ -16,16 +20,19 @@ from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from penstock.pipelines.settings import Settings
+from penstock.errors import ConfigError
+from penstock.pipelines.outages import cause_line
+from penstock.pipelines.settings import CATALOG_TABLE, Settings
 from penstock.pipelines.topic_logs import note, noted_as
 from penstock.spark.delta_files import gathered, write
-from penstock.spark.delta_table import Shape, Staged, TableLocation, commit
+from penstock.spark.delta_table import Shape, Staged, TableLocation, commit, local_path
 from penstock.spark.session import bound_batches
 
 
@@ -91,7 +98,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         """Spark calls this after a commit that failed, too, and that one may be in the table."""
 
 
-def _logs_of(batch: pa.RecordBatch, target: Target) -> set[tuple[str, str]]:
+def _logs_of(batch: pa.RecordBatch | pa.Table, target: Target) -> set[tuple[str, str]]:
     if not target.log:
         return set()
     names = ["topic", target.log, *([target.broker] if target.broker else [])]
@@ -110,11 +117,45 @@ def started(
     frame: DataFrame, settings: Settings, name: str, target: Target, checkpoint: str
 ) -> StreamingQuery:
     """The query of a pipeline that writes the frame into its table."""
-    bound_batches(frame)
-    frame.sparkSession.dataSource.register(sink_to(target))
-    writer = frame.writeStream.format(LakeSink.name()).queryName(name)
-    writer = writer.option("checkpointLocation", checkpoint)
+    if table := settings.text(CATALOG_TABLE.name):
+        register(frame.sparkSession, table, target.location)
+        writer = frame.writeStream.foreachBatch(partial(append, target, table))
+    else:
+        bound_batches(frame)
+        frame.sparkSession.dataSource.register(sink_to(target))
+        writer = frame.writeStream.format(LakeSink.name())
+    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
     if settings.flag("once"):
         return writer.trigger(availableNow=True).start()
     pause_ms = round(settings.seconds("trigger") * 1000)
     return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
+
+
+# --- by delta-spark ---
+
+
+def register(session: SparkSession, name: str, location: TableLocation) -> None:
+    """The table in Spark's catalog. ConfigError when that has another one of this name."""
+    path = location.root.replace("'", r"\'")
+    try:
+        session.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{path}'")
+        (found,) = session.sql(f"DESCRIBE DETAIL {name}").collect()
+    except PySparkException as error:
+        raise ConfigError(CATALOG_TABLE.name, name, cause_line(error)) from error
+    if local_path(found.location).replace("s3a:", "s3:") != location.root.replace("s3a:", "s3:"):
+        raise ConfigError(CATALOG_TABLE.name, name, f"it is {found.location}, not {location.root}")
+
+
+def append(target: Target, name: str, batch: DataFrame, number: int) -> None:
+    """Delta leaves out a batch whose number, or a later one, it has of this application."""
+    batch.persist()
+    try:
+        if target.log:
+            names = filter(None, ("topic", target.log, target.broker))
+            logs = _logs_of(batch.select(*names).distinct().toArrow(), target)
+            properties, app = target.location.properties(), target.application
+            note(target.location, app, logs, properties, only_one=target.only_one)
+        writer = batch.drop(target.log).write.format("delta").mode("append")
+        writer.options(txnAppId=target.application, txnVersion=number).saveAsTable(name)
+    finally:
+        batch.unpersist()

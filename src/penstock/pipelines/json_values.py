@@ -1,8 +1,6 @@
 """JSON bodies, decoded by a schema: the column `value`, and `bad` with the reason of a failure.
 
-The body is kept as it came in any case, so nothing is lost by a schema that was wrong. What a
-schema would drop of a body that is an object (`rescue`) can be had in a column of its own; then a
-value that does not fit makes only its own column null, and not the whole `value`.
+The body is kept as it came in any case, so nothing is lost by a schema that was wrong.
 """
 
 import re
@@ -14,20 +12,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DecimalType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.errors import ConfigError
 
-RESCUE_COLUMN = "_rescued"
 _CORRUPT = "_penstock_corrupt"
 NOT_TEXT, NOT_JSON = "not UTF-8", "not JSON"
 NOT_OBJECT, NO_FIT = "not a JSON object", "does not fit the schema"
@@ -70,9 +58,8 @@ def ordered(ddl: StructType, there: pa.DataType) -> StructType:
     )
 
 
-def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
-    """With the columns `value` and `bad`, one of which is null. And a `rescue_column`, if named:
-    JSON text of the fields outside the schema, null without any."""
+def decoded(frame: DataFrame, ddl: str) -> DataFrame:
+    """With the columns `value` and `bad`, one of which is null."""
     wanted = parsed_schema(ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
     text = F.expr("try_validate_utf8(string(body))")
@@ -85,28 +72,21 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     )
     found = F.col("_parsed")
     fits = found.isNotNull() & found[_CORRUPT].isNull()
-    beyond = {
-        field.name: _is_beyond(F.col("_text"), found[field.name])
+    beyond = [
+        _is_beyond(F.col("_text"), found[field.name])
         for field in wanted.fields
         if re.search("float|double", field.dataType.simpleString())
-    }
+    ]
     reason = (
         F.when(F.col("_text").isNull(), NOT_TEXT)
         .when(document.isNull(), NOT_JSON)
         .when(~F.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
+        .when(reduce(or_, beyond, ~fits), NO_FIT)
     )
-    if not rescue_column:
-        reason = reason.when(reduce(or_, beyond.values(), ~fits), NO_FIT)
-    for name, is_beyond in beyond.items():
-        found = found.withField(f"`{name}`", F.when(~is_beyond, F.col("_parsed")[name]))
     value = F.struct(*[found[field.name].alias(field.name) for field in wanted.fields])
     reported = parsed.withColumn("bad", reason)
-    made = [F.when(F.col("bad").isNull(), value).alias("value"), F.col("bad")]
-    if rescue_column:
-        dropped = _dropped_members(wanted, found, document)
-        left = F.when(F.size(dropped) > 0, F.to_json(F.to_variant_object(dropped)))
-        made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
-    return reported.select(*frame.columns, *made)
+    decoded = F.when(F.col("bad").isNull(), value).alias("value")
+    return reported.select(*frame.columns, decoded, "bad")
 
 
 def _document(text: Column) -> Column:
@@ -121,55 +101,3 @@ def _is_beyond(text: Column, value: Column) -> Column:
     """Does it hold a number like 1e400, which Spark takes for infinite? "Infinity" in quotes is."""
     may_be = text.rlike("[0-9][eE]|[0-9]{39}") & ~text.rlike("Infinity|INF")
     return may_be & F.to_json(F.struct(value)).contains("Infinity")
-
-
-# --- the rescue column: fields outside the schema, as JSON ---
-#
-# Spark's `from_json` leaves out members that the schema does not name, and gives null for a value
-# that is not of its type. Both are silent. Here the object is parsed a second time without a
-# schema (a variant), and what of it is not found in the first one's columns is what was dropped:
-# a member without a column; a value whose column is null although the value is not. Inside
-# structs only the members that are concerned are kept, arrays and maps are kept whole, so that
-# the positions of their elements are not lost.
-#
-# All of it is Spark's own expressions: no Python runs for a row.
-
-_EXACT = "decimal(38,18)"  # to compare numbers of types that cut off digits without a word
-
-
-def _dropped_members(schema: StructType, parsed: Column, document: Column) -> Column:
-    """A map of variants, by name. `document` is the variant of an object, `parsed` the result of
-    from_json."""
-    members = F.try_variant_get(document, "$", "map<string,variant>")
-
-    def dropped(name: Column, member: Column) -> Column:
-        found = F.when(F.lit(False), member)
-        for field in schema.fields:
-            value = parsed.getField(field.name)
-            found = found.when(name == field.name, _dropped(field.dataType, value, member))
-        return found.otherwise(member)
-
-    return F.map_filter(F.transform_values(members, dropped), lambda _, left: left.isNotNull())
-
-
-def _dropped(kind: DataType, value: Column, original: Column) -> Column:
-    """A variant, null where nothing is dropped, wherever in the value."""
-    is_lost = value.isNull() & original.isNotNull() & ~F.is_variant_null(original)
-    inside = F.lit(False)
-    if isinstance(kind, StructType):
-        members = _dropped_members(kind, value, original)
-        rest = F.when(F.size(members) > 0, F.to_variant_object(members))
-        return F.when(is_lost, original).otherwise(rest)
-    if isinstance(kind, ArrayType):
-        element, members = kind.elementType, F.try_variant_get(original, "$", "array<variant>")
-        pairs = F.zip_with(value, members, lambda one, other: _dropped(element, one, other))
-        inside = F.exists(pairs, lambda dropped: dropped.isNotNull())
-    elif isinstance(kind, MapType):
-        inner = kind.valueType
-        inside = F.exists(
-            F.map_entries(F.try_variant_get(original, "$", "map<string,variant>")),
-            lambda entry: _dropped(inner, value[entry["key"]], entry["value"]).isNotNull(),
-        )
-    elif isinstance(kind, ByteType | DecimalType):
-        inside = value.try_cast(_EXACT) != F.try_variant_get(original, "$", _EXACT)
-    return F.when(is_lost | F.coalesce(inside, F.lit(False)), original)

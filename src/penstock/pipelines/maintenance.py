@@ -32,7 +32,7 @@ from penstock.errors import PenstockError
 from penstock.pipelines import topic_logs
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Setting, Settings
+from penstock.pipelines.settings import CATALOG_TABLE, Setting, Settings
 from penstock.spark.delta_table import Properties, TableLocation
 
 _HOUR_S = 3600
@@ -43,6 +43,7 @@ _STEPS_BYTES = (limits.LAKE_MEDIUM_BYTES, limits.LAKE_LARGE_BYTES)
 def care_settings() -> tuple[Setting, ...]:
     hour = _HOUR_S * limits.SECOND
     return (
+        CATALOG_TABLE,
         Setting("compact-after", Kind.INT, limits.LAKE_COMPACT_FILES, "rewrite this many small"
              " files of a partition of the table as one; 0: never", bounds=(0, None)),
         Setting("vacuum-every", Kind.DURATION, hour, "time between removals of old files; 0: never",

@@ -31,7 +31,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.pipelines import settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import COMMON, Setting, Settings
+from penstock.pipelines.settings import CATALOG_TABLE, COMMON, Setting, Settings
 from penstock.spark.session import ARROW_ROWS, open_session
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ _LOCAL = {
     "spark.driver.bindAddress": _LOOPBACK,
     "spark.sql.shuffle.partitions": "4",
 }
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 _JVM = "spark.driver.extraJavaOptions"
 
 
@@ -68,8 +72,9 @@ def master_of(settings: Settings) -> str:
 
 def session_settings(pipeline: Pipeline, settings: Settings) -> dict[str, str]:
     """Ours, the pipeline's, and the user's: the later wins."""
-    local = master_of(settings).startswith("local")
-    found = {**_ALWAYS, **(_LOCAL if local else {}), **pipeline.spark_settings, **settings.conf}
+    found = _ALWAYS | (_LOCAL if master_of(settings).startswith("local") else {})
+    found |= _DELTA if settings.values.get(CATALOG_TABLE.name) else {}
+    found |= {**pipeline.spark_settings, **settings.conf}
     if not under_spark_submit():
         level = settings.text("spark-log")
         logs = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -Dpenstock.spark.log={level}"

@@ -218,6 +218,10 @@ NSQDS = (
 STORAGE_OPTION = Setting("storage-option", Kind.REPEATED, (), "of delta-rs, for a table that is no"
     " local path, as AWS_REGION=eu-west-1; secrets are better in the file or the environment",
 )  # fmt: skip
+CATALOG_TABLE = Setting("catalog-table", Kind.STRING, "", "let delta-spark write, with --conf="
+    "spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.1, into this table of Spark's catalog,"
+    " which is made over --table if missing; delta.`PATH` is one of no catalog",
+)  # fmt: skip
 
 
 def storage_options(settings: Settings) -> dict[str, str]:
