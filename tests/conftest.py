@@ -4,6 +4,7 @@ what Hypothesis may take its time for, and the loops of async tests."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -63,6 +64,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.arrange(items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported stays: the collector need not walk it again and again
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -129,19 +129,6 @@ def test_threads_get_different_ids() -> None:
     assert len(set(made)) == 32_000
 
 
-def test_a_key_of_the_user_is_kept() -> None:
-    ids = maker(clock_at(at(2024, 2, 1)))
-    own = {unique.KEY: "order-17"}
-    assert unique.keep_or_make(own, ids) == "order-17" == own[unique.KEY]
-    empty = {unique.KEY: ""}
-    assert unique.keep_or_make(empty, ids) == "" == empty[unique.KEY]
-    none: dict[str, str] = {}
-    made = unique.keep_or_make(none, ids)
-    assert unique.decode(made).ip == HOST
-    assert none == {unique.KEY: made}
-    assert unique.keep_or_make(none, ids) == made
-
-
 @each(
     ("found", "chosen"),
     [

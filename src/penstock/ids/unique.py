@@ -13,16 +13,13 @@ A clock that steps back over midnight of the first gives a negative time; up to 
 count as midnight itself. Within a month a step back is not seen, and uniqueness rests on the
 counter: 65,536 ids before it repeats.
 
-A key that the user has set is kept; see `keep_or_make`. NSQ's messages have no headers, so where
-the key travels (in the body, mostly) is the application's choice.
-
 A second kind, the offset id, is what a RocketMQ broker calls a message: address, port and position
 in its log. It has 32 or 56 digits too; only the context tells the kinds apart.
 """
 
 import struct
 import threading
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
@@ -158,15 +155,6 @@ class UniqueIds:
     def _set_month(self, now_ms: int) -> None:
         self._start_ms = month_start_ms(now_ms, self._zone)
         self._next_start_ms = next_month_start_ms(now_ms, self._zone)
-
-
-def keep_or_make(properties: MutableMapping[str, str], ids: UniqueIds) -> str:
-    """The key in `properties`: the user's own when there is one, an empty one too, as in RocketMQ;
-    else a new one, put there."""
-    key = properties.get(KEY)
-    if key is None:
-        key = properties[KEY] = ids.next()
-    return key
 
 
 # --- which address stands in them ---

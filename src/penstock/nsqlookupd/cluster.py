@@ -4,7 +4,7 @@ It follows the metadata as a node does. It writes there that it lives (`lookups/
 holds the key for that, what the controller decides (`controller`). So any number of them give the
 same answers, and none is asked to be up for the others. What a client asks for while a partition
 has no leader waits a moment for the next one (`Holds`); what is to change something is passed on to
-an nsqd (`relay`).
+an nsqd (`Relay`).
 """
 
 import asyncio
@@ -12,7 +12,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from penstock import __version__, limits
 from penstock.clock import Clock
@@ -22,19 +24,24 @@ from penstock.cluster.documents import LOOKUP, Lookup
 from penstock.cluster.registration import Leased, leave
 from penstock.cluster.view import View
 from penstock.cluster.watch import Phase, Watching
+from penstock.net.api import EMPTY, Answer, Parameters
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
+from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
+from penstock.net.query import whole_number
+from penstock.net.relay import pass_on
 from penstock.net.tasks import Tasks
 from penstock.nsqlookupd.controller import ControllerService
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.registry import Registry
-from penstock.nsqlookupd.relay import Relay
 
 log = logging.getLogger("penstock.nsqlookupd")
 
 TICK_S = 0.1
+CREATE, EXPAND, DELETE = "/topic/create", "/topic/partition/expand", "/topic/delete"
+CHANNEL_CREATE = "/channel/create"
 
 
 class _Held(NamedTuple):
@@ -69,6 +76,60 @@ class Holds:
                 one.act()
             else:
                 self._held.append(one)
+
+
+@dataclass(eq=False)
+class Relay:
+    """Changes of topics and channels, forwarded to an nsqd. A node with a replica of the topic is
+    asked, its leaders before others; any node may make a topic, and refuse a channel of a topic
+    that is not there. An answer waits until this nsqlookupd has seen the change, for LOOKUP_HOLD_NS
+    at most: whoever looks next finds it."""
+
+    _view: View
+    _holds: Holds
+    _registry: Registry
+    _fetcher: Fetcher
+    _tasks: Tasks
+
+    def send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
+        """`parameters`: of the request, checked."""
+        self._tasks.begin(self._send(request, parameters, answer))
+
+    async def _send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
+        response = await self._ask(request, parameters)
+        if response.status != 200:
+            answer(response)
+            return
+        self._holds.wait(
+            lambda: is_seen(self._registry, request.path, parameters), lambda: answer(response)
+        )
+
+    async def _ask(self, request: Request, parameters: Parameters) -> Response:
+        query = urlencode(parameters, errors="surrogateescape")
+        authorization = request.header(b"authorization")
+        headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
+        is_new = request.path in (CREATE, CHANNEL_CREATE)
+        nodes = self._view.nodes_for(parameters["topic"], any_node=is_new)
+        addresses = [node.http_address for node in nodes]
+        target = f"{request.path}?{query}"
+        found = await pass_on(self._fetcher, request, target, addresses, headers)
+        if found.status == 404 and request.path == DELETE:
+            return EMPTY  # by another nsqlookupd, and as of a topic that none knows
+        return found
+
+
+def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:
+    """The registry shows the result of this request."""
+    topic, channel = parameters["topic"], parameters.get("channel", "")
+    if path == CREATE:
+        return topic in registry.cluster_topics and registry.unled_ns(topic) is None
+    if path == DELETE:
+        return topic not in registry.cluster_topics
+    if path == EXPAND:
+        wanted = whole_number(parameters.get("partition_num", ""), limits.PARTITIONS_MAX)
+        meta = registry.cluster_topics.get(topic)
+        return meta is None or meta.partition_num >= (wanted or 0)
+    return (channel in registry.channels.get(topic, ())) == (path == CHANNEL_CREATE)
 
 
 class ClusterLookup:
