@@ -460,8 +460,6 @@ BUNDLE_CLOCK_S = 1.0  # by which clocks may differ: due times and ages are off b
 BUNDLE_MEMORY_FREE_SHARE = 0.05  # of the memory of a machine or container: less is dangerous
 BUNDLE_WATERMARK_SHARE = 2  # free space below so many times min-disk-free is close to refusing
 BUNDLE_LISTED = 20  # topics, nodes or findings that one line of a report names
-BUNDLE_KEPT = 4  # of nsqadmin's, until they are fetched
-BUNDLE_KEPT_S = 3600.0  # then the file is removed
 
 # --- placement of replicas, and their moves ---
 PLACEMENT_TOLERANCE = 0.1  # of the mean, by which nodes may differ: copying is not free

@@ -62,7 +62,6 @@ CLICKS = {
     "pages.people.Tokens._make": Click("/tokens", "Make", DESTROY),
     "pages.people.Tokens._remove": Click("/tokens", "Remove", DESTROY),
     "pages.people._Password._save": Click("/account", "Change", VIEW),
-    "pages.diagnostics.Diagnostics._gather": Click("/diagnostics", "Gather", OPERATE),
     "pages.sql.Console._run": Click("/sql", "Run (Ctrl+Enter)", OPERATE),
 }
 # The same on another page.
@@ -77,7 +76,6 @@ BY_HAND: dict[str, tuple[str, str, Role, Any]] = {
     "routes.act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
     "routes.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
     "routes.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
-    "routes.gather": ("GET", "/api/diagnostics?seconds=x", OPERATE, None),
     "routes.configure": ("PUT", "/config/log_level", DESTROY, b"no level"),
 }
 MORE_BY_HAND = {
@@ -176,7 +174,7 @@ def test_a_button_is_shown_to_those_who_may(world: World, click: Click) -> None:
     """And is not in the page of others at all: there is nothing that an event could name."""
     path = click.page.format(node=world.node)
     for role, headers in world.headers.items():
-        if path in ("/users", "/tokens", "/sql", "/diagnostics") and role < click.role:
+        if path in ("/users", "/tokens", "/sql") and role < click.role:
             assert world.admin.request("GET", path, headers=headers)[0] == 403
             continue
         page = drawn(world.admin, path, headers)

@@ -15,7 +15,6 @@ from penstock.net.secret_file import first_secret
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.audit import Audit, Notifier
 from penstock.nsqadmin.connections import Connections
-from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
@@ -53,7 +52,6 @@ class Deps:
         self.history = History(self.data_path, options.history_retention_ns / limits.SECOND)
         self.connections = Connections(self.upstream, self.watch)
         self.runs = RunWatch(self.upstream, self.watch)
-        self.diagnostics = Diagnostics()
         self.configured: dict[str, Any] = {}  # options that were changed since the start
 
     def start(self) -> None:
@@ -63,7 +61,6 @@ class Deps:
     async def stop(self) -> None:
         await self.watch.stop()
         await self.runs.stop()
-        self.diagnostics.close()
         self.history.close()
         await self.notifier.close()
         await self.fetcher.close()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from penstock import limits
 from penstock.command import logs
@@ -16,14 +16,11 @@ from penstock.command.flags import LOG_LEVELS, Kind
 from penstock.errors import ConfigError, FetchFailed
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
-from penstock.net.query import whole_number
-from penstock.nsqadmin import access, aggregate, api, traces
+from penstock.nsqadmin import aggregate, api, traces
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS, Operation
 from penstock.nsqadmin.api import ApiError, Document, document_of, node_stats, origin
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.diagnostics import ACTION, DiagnosticsBusy, Kept
-from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.runs import run_row, run_whole
 from penstock.nsqadmin.traces import IdInvalid, Seeker
@@ -265,53 +262,6 @@ def _count(document: Document, name: str, most: int) -> int:
     return value
 
 
-# --- diagnostics: gathering costs the daemons something, so no other site's page gets any ---
-
-
-async def gather(call: Call, seconds: str = "") -> Response:
-    """A new bundle. It goes into the audit log."""
-    _refuse_foreign(call)
-    count = _seconds(seconds)
-    deps, who = call.deps, call.caller
-    try:
-        with deps.audit.entry(who, (ACTION,), {}, f"{count} s"):
-            return _download(await deps.diagnostics.make(deps, who.shown, count))
-    except DiagnosticsBusy as error:
-        raise ApiError(409, "DIAGNOSTICS_BUSY") from error
-    except OSError as error:
-        raise ApiError(507, "NO_ROOM") from error
-
-
-async def gathered(call: Call, id_: str) -> Response:
-    """A bundle made on the page Diagnostics."""
-    _refuse_foreign(call)
-    found = call.deps.diagnostics.find(id_.removesuffix(".zip"))
-    if found is None:
-        raise ApiError(404, "BUNDLE_NOT_FOUND")
-    return _download(found)
-
-
-def _refuse_foreign(call: Call) -> None:
-    if access.is_foreign(call.request.headers):
-        raise Forbidden("another site's page has sent this request")
-
-
-def _seconds(text: str) -> int:
-    count = whole_number(text, limits.BUNDLE_SECONDS_MAX) if text else limits.BUNDLE_SECONDS
-    if count is None:
-        raise ApiError(400, "INVALID_ARG_SECONDS")
-    return count
-
-
-def _download(kept: Kept) -> Response:
-    headers = api.saved(kept.name) | {
-        "Content-Length": str(kept.size),
-        "Cache-Control": "no-store",
-        "Content-Encoding": "identity",  # it is packed: nobody has to do it again
-    }
-    return StreamingResponse(kept.parts(), media_type="application/zip", headers=headers)
-
-
 # --- configuring ---
 
 _FLAGS = {flag.file_key: flag for flag in FLAGS if flag.name not in UNTOLD}
@@ -388,8 +338,6 @@ async def ping(call: Call) -> Response:
 ROUTES = (
     Route("GET", "/ping", ping, Role.NONE),  # everybody
     Route("GET", "/api/trace", trace, is_official=False),
-    Route("GET", "/api/diagnostics", gather, OPERATE, is_official=False, is_hidden=True),
-    Route("GET", "/api/diagnostics/{id_}", gathered, OPERATE, is_official=False, is_hidden=True),
     Route("GET", "/api/topics", topics),
     Route("POST", "/api/topics", create, OPERATE, ("topic", "channel"), ("partitions", "replicas")),
     Route("GET", "/api/topics/{topic}", topic),

@@ -140,13 +140,6 @@ def test_a_slow_consumer_is_not_stuck() -> None:
     assert found(made) == []
 
 
-def test_findings_of_nsqadmin_are_reported() -> None:
-    made = Made()
-    row = {"level": 2, "what": "pipeline lake failed", "why": "w", "next_step": "n", "path": ["a"]}
-    made.files["nsqadmin/attention.json"] = {"findings": [row]}
-    assert found(made) == [(BAD, "pipeline lake failed")]
-
-
 def test_no_nodes() -> None:
     made = Made()
     made.files, made.members = {}, []

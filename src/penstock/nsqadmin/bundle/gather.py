@@ -42,7 +42,6 @@ from penstock.nsqd.options import FLAGS
 from penstock.nsqdapi.calls import bracketed
 
 Report = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
-Extra = Callable[[Spool], None]  # adds files of the one who gathers
 
 _DATE_S = 1.0  # the Date of an answer may be so old
 
@@ -84,19 +83,16 @@ _CONFIG_KEYS = tuple(sorted({
 }))  # fmt: skip
 
 
-def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> Fetcher:
+def make_fetcher(seconds: int, tls: Any = None) -> Fetcher:
     """A fetcher that waits for a profile, and accepts no longer answers than a bundle may hold."""
     timeout_ns = int((seconds + limits.BUNDLE_ASK_S) * limits.SECOND)
-    return Fetcher(
-        connect_timeout_ns or limits.FETCH_CONNECT_NS, timeout_ns, tls,
-        limits.BUNDLE_ANSWER_BYTES_MAX,
-    )  # fmt: skip
+    return Fetcher(limits.FETCH_CONNECT_NS, timeout_ns, tls, limits.BUNDLE_ANSWER_BYTES_MAX)
 
 
 @dataclass(frozen=True)
 class BundleRequest:
     who: str
-    command: str  # as it was typed, or the page
+    command: str  # as it was typed
     nsqds: tuple[str, ...] = ()
     lookupds: tuple[str, ...] = ()
     seconds: int = limits.BUNDLE_SECONDS
@@ -107,7 +103,7 @@ def file_name(now_s: float) -> str:
 
 
 async def make(
-    path: Path, request: BundleRequest, fetcher: Fetcher, report: Report, extra: Extra | None = None
+    path: Path, request: BundleRequest, fetcher: Fetcher, report: Report
 ) -> list[Failure]:
     """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
     zip can't be written."""
@@ -117,8 +113,6 @@ async def make(
         await Gatherer(fetcher, spool, request.seconds, report).run(request.nsqds, request.lookupds)
         spool.put_json("machine/versions.json", _versions())
         spool.put_json("machine/limits.json", _limits())
-        if extra is not None:
-            extra(spool)
         report(1.0, "writing")
         made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
         took_s = round(time.time() - begun_s, 3)

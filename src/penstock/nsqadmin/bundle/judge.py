@@ -1,9 +1,8 @@
 """Findings about an installation, from a bundle.
 
 Most rules are those of nsqadmin's "needs attention" (attention.py), over a snapshot that is made
-anew from the bundle's two samples. What nsqadmin itself had found over its minutes is in the bundle
-when nsqadmin has gathered it, and is taken over. These are of a bundle alone, because they need a
-view of several daemons at once, or of a machine:
+anew from the bundle's two samples. These are of a bundle alone, because they need a view of several
+daemons at once, or of a machine:
 
 | rule           | when                                                                   | level |
 |----------------|------------------------------------------------------------------------|-------|
@@ -39,7 +38,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, replication, snapshot
-from penstock.nsqadmin.attention import Finding, Level, Thing, Window
+from penstock.nsqadmin.attention import Finding, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
 from penstock.nsqadmin.bundle.gather import ListedNsqd, Producers
 from penstock.nsqadmin.history import Sample, series_of
@@ -103,8 +102,6 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
     lookupds = [one for one in daemons if one.kind == LOOKUPD]
     up, lookupds_up = ([one for one in some if not one.error] for some in (nodes, lookupds))
     yield from _by_attention(nodes)
-    for row in bundle.document("nsqadmin/attention.json", _Found).findings:
-        yield Finding(*msgspec.structs.astuple(row))
     for one in lookupds:
         if one.error:
             step = "See whether the process runs and its port can be reached."
@@ -126,20 +123,6 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
 
 
 # --- a bundle's documents ---
-
-
-class FindingRow(msgspec.Struct):
-    """A finding of nsqadmin, in the form of a bundle: without its state."""
-
-    level: Level
-    what: str
-    why: str
-    next_step: str
-    path: tuple[str, ...]
-
-
-class _Found(msgspec.Struct):
-    findings: list[FindingRow] = []
 
 
 class _Facts(msgspec.Struct):

@@ -40,7 +40,6 @@ SECTIONS: list[tuple[str, str, Role]] = [
     ("/trace", "Trace", Role.VIEW),
     ("/pipelines", "Pipelines", Role.VIEW),
     ("/sql", "SQL", Role.OPERATE),
-    ("/diagnostics", "Diagnostics", Role.OPERATE),
     ("/audit", "Audit", Role.OPERATE),
     ("/users", "Users", Role.DESTROY),
     ("/tokens", "Tokens", Role.DESTROY),

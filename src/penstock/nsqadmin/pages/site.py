@@ -18,7 +18,6 @@ from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.pages import (
     audit,
     connections,
-    diagnostics,
     downloads,
     guard,
     login,
@@ -53,7 +52,6 @@ PAGES = (
     Page("/pipelines", "Pipelines", pipelines.draw, pipelines.check),
     Page("/pipelines/{run}", pipelines.title, pipelines.draw_run, pipelines.check),
     Page("/sql", "SQL", sql.Console, sql.check, Role.VIEW),  # its role hangs on what is masked
-    Page("/diagnostics", "Diagnostics", diagnostics.Diagnostics),
     Page("/audit", "Audit log", audit.AuditLog),
     Page("/users", "Users", people.Users),
     Page("/tokens", "Tokens", people.Tokens),
