@@ -41,7 +41,7 @@ a partition's leader counts as a start: the new one sends what the old one had o
 of its last finishes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -221,24 +221,25 @@ def leader_changes(engine: Engine) -> list[int]:
     return [row["first"] - 1 for row in rows]
 
 
-def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
+def judge(engine: Engine, rules: Rules, starts: Sequence[int]) -> None:
     """Makes `judged`, a row for each message of the span and channel, and `cases`, one for each
     message that is lost, stuck, out of order, or has an excess event."""
     names = engine.rows(
         f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
     )
     engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
-    ended, corrupt = (  # to look them up for each message is not cheap
-        engine.make(name, islands(ranges, _LOG))
+    engine.view("starts", pa.table({"position": pa.array(starts, pa.int64())}))
+    engine.run(f"CREATE TEMP TABLE firsts AS {_FIRSTS}")
+    around = {  # to look them up for each message is not cheap
+        name: engine.make(name, islands(ranges, _LOG))
         for name, ranges in (
             ("ended", ENDED_RANGES),
             ("corrupt", f"{RANGES} AND event = 'corrupt'"),
+            ("unsure", _UNSURE),
         )
-    )
-    listed = f"[{', '.join(map(str, starts))}]::BIGINT[]"
-    engine.run(f"CREATE TEMP TABLE marks AS {_marks(listed)}")
-    engine.run(f"CREATE TEMP TABLE judged AS {_judged(rules, ended, corrupt)}")
-    engine.run(f"CREATE TEMP TABLE cases AS {_cases(listed)}")
+    }
+    engine.run(f"CREATE TEMP TABLE judged AS {_judged(rules, around)}")
+    engine.run(f"CREATE TEMP TABLE cases AS {_CASES}")
 
 
 def _in_span(us: str, rules: Rules) -> str:
@@ -248,33 +249,34 @@ def _in_span(us: str, rules: Rules) -> str:
 _FIRST = "sends > 0 AND first_attempt <= 1 AND delays = 0 AND releases = 0"
 
 
-def _marks(starts: str) -> str:
-    """By channel and partition; first deliveries are counted by the starts before them."""
-    return f"""
-    WITH parts AS (
-        SELECT channel, partition, traced.message_id IS NULL AS switched,
-            len(list_filter({starts}, lambda start: start < sent_at)) AS part,
-            min("offset") AS least, max("offset") AS most
-        FROM lives LEFT JOIN traced USING ({_MESSAGE})
-        WHERE {_FIRST} GROUP BY ALL),
-    unsure AS (
-        SELECT channel, partition, coalesce(max(most) FILTER (part < number), -1) AS before,
-            min(least) FILTER (part >= number) AS after
-        FROM parts, range(1, len({starts}) + 1) AS numbers(number)
-        GROUP BY channel, partition, number),
-    gaps AS (
-        SELECT channel, partition, list({{'before': before, 'after': after}}) AS around
-        FROM unsure WHERE after > before + 1 GROUP BY ALL)
-    SELECT channel, partition, min(least) AS floor, max(most) AS position,
+# By channel and partition, and by the last start before them.
+_FIRSTS = f"""
+    SELECT channel, lives.partition, traced.message_id IS NULL AS switched,
+        starts.position AS start, min("offset") AS least, max("offset") AS most
+    FROM lives LEFT JOIN traced USING ({_MESSAGE})
+        ASOF LEFT JOIN starts ON starts.position < sent_at
+    WHERE {_FIRST} GROUP BY ALL"""
+# Ranges of offsets around starts: from the first deliveries before to those after them.
+_UNSURE = """SELECT * FROM (
+        SELECT channel, partition, start, 1 + coalesce(max(most) OVER (
+                log GROUPS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1) AS first,
+            min(least) OVER (log GROUPS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS "end"
+        FROM firsts WINDOW log AS (PARTITION BY channel, partition ORDER BY start NULLS FIRST))
+    WHERE start IS NOT NULL AND "end" > first"""
+_MARKS = """SELECT channel, partition, min(least) AS floor, max(most) AS position,
         min(least) FILTER (switched) AS floor_of_switched,
-        max(most) FILTER (switched) AS position_of_switched, any_value(around) AS around
-    FROM parts LEFT JOIN gaps USING (channel, partition) GROUP BY channel, partition"""
+        max(most) FILTER (switched) AS position_of_switched
+    FROM firsts GROUP BY channel, partition"""
 
 
-def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
-    """A column can use the names of the columns before it."""
-    in_ended = 'coalesce(life."offset" < ended."end", false)' if ended else "false"
-    in_corrupt = 'coalesce(life."offset" < corrupt."end", false)' if corrupt else "false"
+def _judged(rules: Rules, around: Mapping[str, bool]) -> str:
+    """`around`: tables of ranges of offsets, and whether they have any. A column can use the names
+    of the columns before it."""
+    inside = {
+        name: f'coalesce(life."offset" < {name}."end", false)' if found else "false"
+        for name, found in around.items()
+    }
+    joins = " ".join(within(name, _LOG) for name, found in around.items() if found)
     return f"""
     WITH heads AS (
         SELECT {_MESSAGE}, min(us) AS published, any_value(traced.message_id) IS NOT NULL AS with_id
@@ -289,17 +291,15 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
             coalesce({_FIRST}, false) AS is_first
         FROM pairs LEFT JOIN lives USING ({_LIFE})),
     fated AS (
-        SELECT life.*, {fate_of(in_ended)} AS fate, {in_corrupt} AS in_corrupt
-        FROM life {within("ended", _LOG) if ended else ""}
-            {within("corrupt", _LOG) if corrupt else ""}),
+        SELECT life.*, {fate_of(inside["ended"])} AS fate, {inside["corrupt"]} AS in_corrupt,
+            {inside["unsure"]} AS unsure
+        FROM life {joins}),
     known AS (
         SELECT *, with_id OR {known("published", "of_topic")} AS looked,
             with_id OR {known("coalesce(first_sent, published)", "of_channel")} AS whole,
             CASE WHEN with_id THEN floor ELSE floor_of_switched END AS least,
-            CASE WHEN with_id THEN position ELSE position_of_switched END AS most,
-            coalesce(len(list_filter(around,
-                lambda gap: "offset" > gap.before AND "offset" < gap.after)) > 0, false) AS unsure
-        FROM fated LEFT JOIN marks USING (channel, partition)),
+            CASE WHEN with_id THEN position ELSE position_of_switched END AS most
+        FROM fated LEFT JOIN ({_MARKS}) USING (channel, partition)),
     fair AS (
         SELECT *, looked AND NOT unsure AS seen, fate = 'ended' AND in_corrupt AS stepped_over,
             coalesce("offset" >= least, false) AND CASE WHEN sends > 0
@@ -315,8 +315,7 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
     FROM fair"""
 
 
-def _cases(starts: str) -> str:
-    return f"""
+_CASES = f"""
     SELECT CASE fate WHEN 'ended' THEN 'corrupt' ELSE 'lost' END AS kind, {_LIFE},
         published AS us, sends, 0 AS position, '' AS about FROM judged WHERE lost
     UNION ALL
@@ -326,15 +325,15 @@ def _cases(starts: str) -> str:
     UNION ALL
     SELECT CASE WHEN event = 'finished' THEN 'finished_twice'
             WHEN before = 'finished' THEN 'sent_after_finish' ELSE 'sent_again' END,
-        {_LIFE}, us, sends, position, coalesce(' to ' || client, '')
+        {_LIFE}, us, sends, again.position, coalesce(' to ' || client, '')
     FROM (
         SELECT events.*, sends, lag(event) OVER life AS before,
             lag(position) OVER life AS position_before
         FROM events JOIN judged USING ({_LIFE}) WHERE repeated AND {STEPS}
-        WINDOW life AS (PARTITION BY {_LIFE} ORDER BY position))
+        WINDOW life AS (PARTITION BY {_LIFE} ORDER BY position)) AS again
+        ASOF LEFT JOIN starts ON starts.position < again.position
     WHERE event IN ('sent', 'finished') AND (before = 'finished' OR before = event)
-        AND len(list_filter({starts},
-            lambda start: start > position_before AND start < position)) = 0
+        AND coalesce(starts.position <= position_before, true)
     UNION ALL
     SELECT 'out_of_order', {_LIFE}, first_sent, sends, 0,
         before || strftime(make_timestamp(us_before), ' (at %Y-%m-%dT%H:%M:%S.%fZ)')
