@@ -16,9 +16,11 @@ from penstock.nsqadmin.upstream import DaemonRefused, NsqdAddress
 
 from .saying import Saying
 
+MAIL = {"channel_name": "mail", "settings": {"max_attempts": 3}}
+ORDERS = {"topic_name": "orders", "settings": {"max_depth": 5}, "channels": [MAIL]}
 SNAPSHOT = Snapshot(
     1.0,
-    {"a": NodeState("a", NsqdAddress("h", "a", 1, 2, "1"), answered_s=1.0)},
+    {"a": NodeState("a", NsqdAddress("h", "a", 1, 2, "1"), {"topics": [ORDERS]}, answered_s=1.0)},
     {
         name: TopicState(name, nodes=["a"], paused=name == "orders",
                          channels={"mail": ChannelState(name, "mail"),
@@ -26,19 +28,15 @@ SNAPSHOT = Snapshot(
         for name in ("orders", "gone#ephemeral", "_trace")
     },
 )  # fmt: skip
-CONFIGS = {
-    "/topic/config": {"max_depth": 5, "max_age": "0s", "own": ["max_depth"]},
-    "/channel/config": {"max_attempts": 3, "own": ["max_attempts"]},
-}
 
 
 def answer() -> Saying:
-    return Saying(lambda address, path: CONFIGS.get(path, {}))
+    return Saying(lambda address, path: {})
 
 
 def test_an_import_restores_the_export() -> None:
     upstream = answer()
-    text = definitions.to_text(asyncio.run(definitions.taken(upstream, SNAPSHOT))).decode()
+    text = definitions.to_text(definitions.taken(SNAPSHOT)).decode()
     mail = {"name": "mail", "settings": {"max_attempts": "3"}}
     orders = {"name": "orders", "paused": True, "settings": {"max_depth": "5"}, "channels": [mail]}
     assert json.loads(text) == {"version": 1, "topics": [orders]}
@@ -60,26 +58,20 @@ def of_node(address: str, *rows: dict[str, Any]) -> NodeState:
     return NodeState(address, producer, {"start_time": 1, "topics": list(rows)}, answered_s=1.0)
 
 
-def differing(address: str, path: str) -> Any:
-    """Node b has other settings than a."""
-    is_a = address == "a:2"
-    if path == "/channel/config":
-        return {"max_attempts": 3, "own": ["max_attempts"] if is_a else []}
-    return {"max_depth": 5 if is_a else 7, "max_age": "1h0m0s", "own": ["max_depth", "max_age"]}
-
-
 def test_exported_definitions_change_nothing_at_their_source() -> None:
     """On two nodes that differ in everything that they can differ in."""
-    mail = {"channel_name": "mail", "paused": True}
-    rows = [{"topic_name": "orders", "channels": [mail]}]
-    more = {"topic_name": "only_b", "paused": True, "channels": []}
-    other = {"topic_name": "orders", "channels": [{"channel_name": "mail"}, {"channel_name": "b"}]}
-    nodes = {"a:2": of_node("a:2", *rows), "b:2": of_node("b:2", other, more)}
+    mail = MAIL | {"paused": True}
+    on_a, on_b = ({"max_depth": depth, "max_age": "1h0m0s"} for depth in (5, 7))
+    row = {"topic_name": "orders", "channels": [mail], "settings": on_a}
+    more = {"topic_name": "only_b", "paused": True, "channels": [], "settings": on_b}
+    below = [{"channel_name": "mail"}, {"channel_name": "b"}]
+    other = {"topic_name": "orders", "channels": below, "settings": on_b}
+    nodes = {"a:2": of_node("a:2", row), "b:2": of_node("b:2", other, more)}
     snapshot = make(1.0, nodes, (), (), Snapshot())
-    upstream = Saying(differing)
-    text = definitions.to_text(asyncio.run(definitions.taken(upstream, snapshot))).decode()
+    upstream = answer()
+    text = definitions.to_text(definitions.taken(snapshot)).decode()
     found = definitions.read(text)
-    assert asyncio.run(definitions.changes(upstream, snapshot, found)) == []
+    assert definitions.changes(snapshot, found) == []
     only_b, orders = found.topics
     assert orders.settings == {"max_age": "1h0m0s"}
     assert orders.settings_on == {"a:2": {"max_depth": "5"}, "b:2": {"max_depth": "7"}}
@@ -88,9 +80,9 @@ def test_exported_definitions_change_nothing_at_their_source() -> None:
         ("b", ["b:2"], []), ("mail", [], ["a:2"]),
     ]  # fmt: skip
     elsewhere = make(1.0, {"c:2": of_node("c:2")}, (), (), Snapshot())
-    made = asyncio.run(definitions.changes(upstream, elsewhere, found))
+    made = definitions.changes(elsewhere, found)
     assert {one.topic for one in made if one.kind == "create"} == {"orders", "only_b"}
-    chosen = asyncio.run(definitions.changes(upstream, snapshot, found, ["a:2"]))
+    chosen = definitions.changes(snapshot, found, ["a:2"])
     assert {(one.kind, one.topic, one.channel, one.nodes) for one in chosen} >= {
         ("create", "only_b", "", ("a:2",)), ("create", "orders", "b", ("a:2",)),
     }  # fmt: skip
@@ -106,7 +98,7 @@ def test_a_partial_export_is_refused() -> None:
         nodes = {"a:2": of_node("a:2"), "b:2": replace(of_node("b:2"), **changes)}
         snapshot = make(1.0, nodes, (), (), Snapshot())
         with pytest.raises(NotComplete, match=f"b:2: .*{why}"):
-            asyncio.run(definitions.taken(answer(), snapshot))
+            definitions.taken(snapshot)
 
 
 def test_a_refused_setting_names_its_topic() -> None:

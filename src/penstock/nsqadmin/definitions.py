@@ -19,7 +19,7 @@ none of them among those that it is put on, as in another installation or on a n
 `nodes` means all. So what was taken out changes nothing when it is put in again where it came from.
 """
 
-import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,15 +29,19 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin import settings
-from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, SHAPE, Setting, SettingRefused
+from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, SHAPE, SettingRefused
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 VERSION = 1
-_AT_ONCE = 8  # topics that are asked about at the same time
 _SKIPS = {"skipped": "/channel/skip", "zan_test_skipped": "/channel/skipZanTest"}  # as in `/stats`
 _COUNTS = ("partitions", "hash_partitions", "replicas")
+_SHAPE = [one.name for one in SHAPE]
+_IN_TOPIC = [one.name for one in OF_TOPIC] + _SHAPE
+_IN_CHANNEL = [*(one.name for one in OF_CHANNEL), *_SKIPS]
+# By topic and channel ("": the topic's own), and by node.
+OwnSettings = dict[tuple[str, str], dict[str, dict[str, str]]]
 
 
 class Defined(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,42 +84,48 @@ class NotComplete(PenstockError):
 # --- out ---
 
 
-async def taken(upstream: Upstream, snapshot: Snapshot) -> Definitions:
+def taken(snapshot: Snapshot) -> Definitions:
     """The present definitions. Raises NotComplete while a node does not answer."""
     for node in snapshot.nodes.values():
         if not (node.can_be_asked and node.answered_s):
             why = node.error or "it has not answered yet, or not for a while"
             raise NotComplete(f"the definitions would not be complete: {node.address}: {why}")
-    together = asyncio.Semaphore(_AT_ONCE)
-
-    async def topic(name: str) -> DefinedTopic:
-        async with together:
-            return await _topic(upstream, snapshot, name)
-
-    names = [
-        name
+    own = _own_settings(snapshot, snapshot.nodes)
+    topics = [
+        _topic(own, snapshot, name)
         for name, one in sorted(snapshot.topics.items())
         if one.nodes and not one.is_internal and not is_ephemeral(name)
     ]
-    return Definitions(VERSION, list(await asyncio.gather(*map(topic, names))))
+    return Definitions(VERSION, topics)
 
 
-async def _topic(upstream: Upstream, snapshot: Snapshot, name: str) -> DefinedTopic:
+def _own_settings(snapshot: Snapshot, nodes: Iterable[str]) -> OwnSettings:
+    found: OwnSettings = defaultdict(dict)
+    for at in nodes:
+        for topic in snapshot.nodes[at].document.get("topics") or ():
+            for row in (topic, *(topic.get("channels") or ())):
+                given = row.get("settings")
+                own = {name: True for name in ("paused", *_SKIPS) if row.get(name)}
+                own |= given if isinstance(given, dict) else {}
+                key = topic["topic_name"], row.get("channel_name", "")
+                found[key][at] = {name: settings.written(value) for name, value in own.items()}
+    return found
+
+
+def _topic(own: OwnSettings, snapshot: Snapshot, name: str) -> DefinedTopic:
     found = snapshot.topics[name]
     topic = DefinedTopic(name)
-    await _fill(upstream, topic, found, {"topic": name}, list(snapshot.nodes))
+    _fill(own[name, ""], topic, found, list(snapshot.nodes))
     for key, channel in sorted(found.channels.items()):
         if not is_ephemeral(key) and not channel.is_internal:
             defined = Defined(key)
-            about = {"topic": name, "channel": key}
-            await _fill(upstream, defined, channel, about, found.nodes)
-            _add_skips(defined, snapshot, about)
+            _fill(own[name, key], defined, channel, found.nodes)
             topic.channels.append(defined)
     return topic
 
 
-async def _fill(
-    upstream: Upstream, one: Defined, found: TopicState | ChannelState, about: dict[str, str],
+def _fill(
+    own: Mapping[str, Mapping[str, str]], one: Defined, found: TopicState | ChannelState,
     above: Sequence[str],
 ) -> None:  # fmt: skip
     """Its own settings, on all its nodes or on some."""
@@ -123,24 +133,13 @@ async def _fill(
     one.nodes = sorted(nodes) if len(nodes) < len(above) else []
     one.paused = found.paused and not found.is_paused_partly
     one.paused_on = sorted(found.paused_on) if found.is_paused_partly else []
-    answer = await settings.read(upstream, nodes, about, with_shape=True)
-    for held in answer.held:
-        name, chosen = held.setting.name, {node: held.values[node] for node in sorted(held.own)}
+    for name in _IN_TOPIC if isinstance(one, DefinedTopic) else _IN_CHANNEL:
+        chosen = {node: own[node][name] for node in sorted(own) if name in own[node]}
         if len(chosen) == len(nodes) and len(set(chosen.values())) == 1:
             one.settings[name] = next(iter(chosen.values()))
             continue
         for node, value in chosen.items():
             one.settings_on.setdefault(node, {})[name] = value
-
-
-def _add_skips(one: Defined, snapshot: Snapshot, about: dict[str, str]) -> None:
-    rows = {at: node.row(**about) for at, node in sorted(snapshot.nodes.items())}
-    for name in _SKIPS:
-        on = [at for at, row in rows.items() if row is not None and row.get(name)]
-        if on and len(on) == sum(row is not None for row in rows.values()):
-            one.settings[name] = "true"
-        for at in on if name not in one.settings else ():
-            one.settings_on.setdefault(at, {})[name] = "true"
 
 
 # --- in ---
@@ -156,11 +155,10 @@ def read(text: str) -> Definitions:
         raise DefinitionsInvalid(f"version {found.version} is not known here, only {VERSION}")
     _check_names("topic", found.topics)
     for topic in found.topics:
-        _check(topic, f"topic {topic.name}", (*_names_of(OF_TOPIC), *_names_of(SHAPE)))
+        _check(topic, f"topic {topic.name}", _IN_TOPIC)
         _check_names(f"channel of {topic.name}", topic.channels)
         for channel in topic.channels:
-            known = (*_names_of(OF_CHANNEL), *_SKIPS)
-            _check(channel, f"channel {topic.name}/{channel.name}", known)
+            _check(channel, f"channel {topic.name}/{channel.name}", _IN_CHANNEL)
     return found
 
 
@@ -172,10 +170,6 @@ def _check_names(kind: str, found: Sequence[Defined]) -> None:
             raise DefinitionsInvalid(f"{kind} {name!r} is no name: {rule}")
     if len(set(names)) != len(names):
         raise DefinitionsInvalid(f"a {kind} is named twice")
-
-
-def _names_of(settings_: Iterable[Setting]) -> list[str]:
-    return [one.name for one in settings_]
 
 
 def _check(one: Defined, where: str, known: Sequence[str]) -> None:
@@ -215,51 +209,37 @@ class Change(NamedTuple):
         return f"{self.kind} {name}{value} on {', '.join(self.nodes)}"
 
 
-async def changes(
-    upstream: Upstream, snapshot: Snapshot, found: Definitions, nodes: Sequence[str] | None = None
+def changes(
+    snapshot: Snapshot, found: Definitions, nodes: Sequence[str] | None = None
 ) -> list[Change]:
     """On these nodes, or on all. What is there already is no change."""
-    together = asyncio.Semaphore(_AT_ONCE)
     all_ = list(snapshot.nodes) if nodes is None else nodes
-
-    async def of_topic(topic: DefinedTopic) -> list[Change]:
-        async with together:
-            at = topic.among(all_)
-            changed = await _changes(upstream, snapshot, {"topic": topic.name}, topic, at)
-            for channel in topic.channels:
-                about = {"topic": topic.name, "channel": channel.name}
-                below = channel.among(at)
-                changed += await _changes(upstream, snapshot, about, channel, below)
-            return changed
-
-    lists = await asyncio.gather(*map(of_topic, found.topics))
-    return [change for one in lists for change in one]
+    own = _own_settings(snapshot, all_)
+    changed = []
+    for topic in found.topics:
+        at = topic.among(all_)
+        changed += _changes(own, snapshot, topic.name, "", topic, at)
+        for one in topic.channels:
+            changed += _changes(own, snapshot, topic.name, one.name, one, one.among(at))
+    return changed
 
 
-async def _changes(
-    upstream: Upstream, snapshot: Snapshot, about: dict[str, str], one: Defined,
+def _changes(
+    own: OwnSettings, snapshot: Snapshot, topic: str, channel: str, one: Defined,
     nodes: Sequence[str],
 ) -> list[Change]:  # fmt: skip
-    topic, channel = about["topic"], about.get("channel", "")
-    rows = {node: snapshot.nodes[node].row(topic, channel) for node in nodes}
-    having = [node for node, row in rows.items() if row is not None]
-    lacking = tuple(node for node in rows if node not in having)
+    has = own[topic, channel]
+    lacking = tuple(node for node in nodes if node not in has)
     changed = [Change("create", topic, channel, "", "", lacking)] if lacking else []
     wanted: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         for pair in one.settings_of(node).items():
             wanted.setdefault(pair, []).append(node)
-    answer = await settings.read(upstream, having, about, True) if wanted and having else None
-    held = {each.setting.name: each for each in answer.held} if answer else {}
     for (name, value), nodes_of in wanted.items():
-        same = held[name].chosen_on(value) if name in held else frozenset()
-        if name in _SKIPS:
-            same = frozenset(at for at, row in rows.items() if row is not None and row.get(name))
-        other = tuple(node for node in nodes_of if node not in same)
+        other = tuple(node for node in nodes_of if has.get(node, {}).get(name) != value)
         if other:
             changed.append(Change("set", topic, channel, name, value, other))
-    running = tuple(node for node, row in rows.items()
-                    if one.is_paused_on(node) and not (row or {}).get("paused"))  # fmt: skip
+    running = tuple(at for at in nodes if one.is_paused_on(at) and "paused" not in has.get(at, {}))
     if running:
         changed.append(Change("pause", topic, channel, "", "", running))
     return changed
@@ -291,7 +271,7 @@ async def _put(
         warning = await post(f"/{kind}/create", nodes)
         for on in [[node] for node in nodes] if one.settings_on else [list(nodes)]:
             chosen = {name: value for name, value in one.settings_of(on[0]).items()
-                      if name not in (*_SKIPS, *_names_of(SHAPE))}  # fmt: skip
+                      if name not in (*_SKIPS, *_SHAPE)}  # fmt: skip
             if chosen:
                 warning = await settings.write(upstream, on, about, chosen) or warning
     except (SettingRefused, DaemonRefused) as error:
@@ -309,7 +289,7 @@ async def _shape(
     upstream: Upstream, node: str, about: dict[str, str], wanted: Mapping[str, str]
 ) -> None:
     """Create a topic in its shape, or change it to that; nsqd refuses an impossible change."""
-    if not any(name in wanted for name in _names_of(SHAPE)):
+    if not any(name in wanted for name in _SHAPE):
         return
     count = int(wanted.get("partitions", 1))
     hashed = int(wanted.get("hash_partitions", count))

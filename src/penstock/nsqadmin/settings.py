@@ -98,9 +98,6 @@ class SettingValues(NamedTuple):
         """The explicit value, when it is the same everywhere; "": none, or they differ."""
         return self.shown if self.own and self.own == self.values.keys() else ""
 
-    def chosen_on(self, value: str) -> frozenset[str]:
-        return frozenset(node for node in self.own if self.values[node] == value)
-
     @property
     def origin(self) -> str:
         if len(set(self.values.values())) > 1:
@@ -125,9 +122,7 @@ def _path(about: Mapping[str, str]) -> str:
     return "/channel/config" if "channel" in about else "/topic/config"
 
 
-async def read(
-    upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], with_shape: bool = False
-) -> FoundSettings:
+async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str]) -> FoundSettings:
     """`about` names topic, and channel."""
     documents, failed = await gathered(
         {node: upstream.get(node, _path(about), about) for node in nodes}
@@ -139,20 +134,17 @@ async def read(
         what = "has no such settings" if is_old else f"does not tell: {reason(error)}"
         notes.append(f"{node} {what}")
     held = [_held(one, documents) for one in settings_of(about)] if documents else []
-    for one in SHAPE if with_shape and "channel" not in about else ():
-        values = {at: _text(row[one.name]) for at, row in documents.items() if one.name in row}
-        held += [SettingValues(one, values, frozenset(values))] if values else []
     return FoundSettings(held, notes)
 
 
 def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> SettingValues:
     name = setting.name
-    values = {node: _text(one.get(name, "")) for node, one in documents.items()}
+    values = {node: written(one.get(name, "")) for node, one in documents.items()}
     own = frozenset(node for node, one in documents.items() if name in (one.get("own") or ()))
     return SettingValues(setting, values, own)
 
 
-def _text(value: Any) -> str:
+def written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -63,10 +63,7 @@ def export(
     as_json: Annotated[bool, switch("changes nothing: it is JSON", "--json")] = False,
 ) -> int:
     """Write all topics and channels, as JSON."""
-    snapshot = _seen(at.members())
-    with terminal.Progress("reading settings"):
-        taken = asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
-    text = definitions.to_text(taken)
+    text = definitions.to_text(definitions.taken(_seen(at.members())))
     if file:
         replace_file(OsDisk(), file, text)
         print(f"written to {file}", file=sys.stderr)
@@ -106,8 +103,7 @@ def put(
     members = at.nodes()
     upstream = NodeUpstream(at.where.tls(), at.where.http_secret())
     addresses = _chosen([node.address for node in members], on or [])
-    with terminal.Progress("comparing"):
-        changes = asyncio.run(definitions.changes(upstream, _seen(members), wanted, addresses))
+    changes = definitions.changes(_seen(members), wanted, addresses)
     if not as_json:
         for change in changes:
             print(change.text)

@@ -26,7 +26,7 @@ _SHOWN_MAX = 200  # changes of a preview
 async def download(call: Call) -> Response:
     await call.deps.watch.ready()
     try:
-        found = await definitions.taken(call.deps.upstream, call.deps.watch.latest)
+        found = definitions.taken(call.deps.watch.latest)
     except PenstockError as error:
         raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
     text = definitions.to_text(found)
@@ -170,13 +170,7 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        deps = self._view.deps
-        try:
-            latest, nodes = deps.watch.latest, self._chosen()
-            changes = await definitions.changes(deps.upstream, latest, found, nodes)
-        except PenstockError as error:
-            self._note.set_text(str(error))
-            return
+        changes = definitions.changes(self._view.deps.watch.latest, found, self._chosen())
         self._changes.clear()
         with self._changes:
             text = words.count(len(changes), "change") if changes else "Nothing would change"

@@ -205,8 +205,11 @@ def read_settings(
     return wanted
 
 
-def chosen(own: Any, default: Any, settings: Mapping[str, SettingArgument]) -> list[str]:
+def chosen(own: Any, settings: Mapping[str, SettingArgument]) -> list[str]:
     """The names of the settings that differ from the default."""
+    default = type(own)()
+    if own == default:  # as most are, and /stats looks at all
+        return []
     return [
         name for name, (key, *_) in settings.items() if getattr(own, key) != getattr(default, key)
     ]

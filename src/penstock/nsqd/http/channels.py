@@ -20,9 +20,10 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
+from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import Skipped
 from penstock.broker.ports import MetadataDone
-from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Poison
+from penstock.broker.topics.settings import ChannelOrder, Poison
 from penstock.durations import format_duration
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import EMPTY, HttpError, error_response, json_response
@@ -205,19 +206,31 @@ def configure(call: Call, done: MetadataDone) -> None:
 def configuration(call: Call) -> Response:
     """The effective settings, and in `own` those that the channel has chosen itself."""
     channel = find_channel(call)
-    own, bounds = channel.settings, channel.auto_ack
     return json_response(
         {
             **names_of(channel),
-            "max_attempts": own.max_attempts,
-            "dead_letter_topic": channel.dead_letter_topic,
-            "trace_rate": channel.trace_rate,
-            "ack_retry_cnt": bounds.attempts,
-            "ack_old_than_time": format_duration(bounds.age_ns),
-            "order": own.order,
-            "poison": own.poison,
+            **_values(channel),
             "dead_letter_count": channel.dead_letter_count,
             "held_count": channel.held,
-            "own": chosen(own, ChannelSettings(), _SETTINGS),
+            "own": chosen(channel.settings, _SETTINGS),
         }
     )
+
+
+def _values(channel: Channel) -> dict[str, Any]:
+    own, bounds = channel.settings, channel.auto_ack
+    return {
+        "max_attempts": own.max_attempts,
+        "dead_letter_topic": channel.dead_letter_topic,
+        "trace_rate": channel.trace_rate,
+        "ack_retry_cnt": bounds.attempts,
+        "ack_old_than_time": format_duration(bounds.age_ns),
+        "order": own.order,
+        "poison": own.poison,
+    }
+
+
+def own_settings(channel: Channel) -> dict[str, Any]:
+    names = chosen(channel.settings, _SETTINGS)
+    values = _values(channel) if names else {}
+    return {name: values[name] for name in names}

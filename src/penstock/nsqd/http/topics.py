@@ -26,7 +26,7 @@ from typing import Any
 from penstock import limits
 from penstock.broker import changes
 from penstock.broker.ports import ClusterMetadata, MetadataDone, NewTopic
-from penstock.broker.topics.settings import AUTO_CREATE_OFF, TopicSettings, is_internal
+from penstock.broker.topics.settings import AUTO_CREATE_OFF, is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.durations import format_duration
 from penstock.errors import ChangeUnknown, PenstockError
@@ -262,17 +262,28 @@ def configure(call: Call, done: MetadataDone) -> None:
 def configuration(call: Call) -> Response:
     """The effective settings, and in `own` those that the topic has chosen itself."""
     topic = find_topic(call)
+    own, values = chosen(topic.settings, _SETTINGS), _values(topic)
+    return json_response({"topic_name": topic.name, **values, "own": own, **_shape(topic)})
+
+
+def own_settings(topic: Topic) -> dict[str, Any]:
+    """With its shape."""
+    names = chosen(topic.settings, _SETTINGS)
+    values = _values(topic) if names else {}
+    return {name: values[name] for name in names} | _shape(topic)
+
+
+def _values(topic: Topic) -> dict[str, Any]:
     holds = topic.effective._asdict() | {
         "durability": topic.durability,
         "ordered": bool(topic.settings.ordered),
         AUTO_CREATE_OFF: bool(topic.settings.disable_channel_auto_create),
     }
-    row: dict[str, Any] = {"topic_name": topic.name}
+    row: dict[str, Any] = {}
     for name, setting in _SETTINGS.items():
         value = holds[setting.key]
         row[name] = format_duration(value) if setting.read is read_duration else value
-    own = chosen(topic.settings, TopicSettings(), _SETTINGS)
-    return json_response(row | {"own": own} | _shape(topic))
+    return row
 
 
 def _shape(topic: Topic) -> dict[str, Any]:
