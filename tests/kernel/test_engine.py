@@ -184,7 +184,7 @@ def test_a_publisher_that_does_not_read_its_answers_is_not_read_from(side: Socke
     assert frames(inbox.data) == [OK] * tail.committed_end
 
 
-@pytest.mark.parametrize("command", [b"HALT\n", b"FIN 0123456789abcdef\n"])
+@pytest.mark.parametrize("command", [b"HALT\n", b"FIN 0123456789abcdef\n", b"NOP\n", b"RDY 1\n"])
 def test_a_halted_connection_is_not_read_without_bound(side: Sockets, command: bytes) -> None:
     """Nor one that is resumed, and halts again at the next of its commands."""
     _, peer = side.subscribed(side.window(side.tail()), rdy=1)

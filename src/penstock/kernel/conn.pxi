@@ -26,8 +26,13 @@ cdef int lonely_verb(const u8* data, size_t size) noexcept:
     return MPUB_EXT if size == 8 and memcmp(data, b"MPUB_EXT", 8) == 0 else 0
 
 
+cdef enum:
+    QUIET_COUNT_MAX = 256  # beyond it they go to Python, which takes one in a turn
+
+
 cdef class Conn(Extended):
     cdef public bint locked
+    cdef u32 quiet_count  # of NOP and RDY since the last FIN
 
     # --- input ---
 
@@ -122,10 +127,14 @@ cdef class Conn(Extended):
             return self.parse_pub_ext(data, size, line, 8)
         if line >= 9 and memcmp(data, b"MPUB_EXT ", 9) == 0:
             return self.parse_mpub_ext(data, size, line, 9)
-        if line >= 3 and memcmp(data, b"RDY", 3) == 0 and self.hit is not None:
-            return self.parse_rdy(data, size, line)
-        if line >= 3 and memcmp(data, b"NOP", 3) == 0:
-            if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
+        if line >= 3 and self.quiet_count < QUIET_COUNT_MAX:
+            if memcmp(data, b"RDY", 3) == 0 and self.hit is not None:
+                self.quiet_count += 1
+                return self.parse_rdy(data, size, line)
+            if memcmp(data, b"NOP", 3) == 0 and (
+                line == 3 or data[3] == 32 or (data[3] == 13 and line == 4)
+            ):
+                self.quiet_count += 1
                 self.last_command_ns = self.hub.mono_ns
                 return line + 1
         verb = lonely_verb(data, line - 1 if line and data[line - 1] == 13 else line)
@@ -169,6 +178,7 @@ cdef class Conn(Extended):
 
     cdef Py_ssize_t finished(self, u32 count, size_t consumed) except -2:
         self.last_command_ns = self.hub.mono_ns
+        self.quiet_count = 0
         self.in_flight -= count
         self.finish_count += count
         self.hit.mark_pump()
