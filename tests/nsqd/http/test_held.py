@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from broker.replicas.cluster_world import ORDERS, Cluster, Node
 from broker.world import bodies
 from penstock.limits import SECOND
 from penstock.net.exchange import Response
-from penstock.nsqd.http.deps import Call
+from penstock.nsqd.http.deps import Call, LongWork
 
 from ..asked import BILLING, nothing, request, routes
 
@@ -156,20 +157,22 @@ def test_only_corrupt_offsets_are_conceded(cluster_concede: Cluster) -> None:
 
 
 async def test_others_have_their_turn_between_two_pieces() -> None:
+    """A piece of all work together, not one of each."""
     done: list[str] = []
 
     def guard(request: Any, answer: Any, act: Any) -> None:
         act()
 
-    def work() -> Generator[None, None, str]:
-        for piece in ("one", "two"):
-            done.append(piece)
+    def work(name: str) -> Generator[None, None, str]:
+        for piece in (1, 2):
+            done.append(f"{name}{piece}")
             yield
-        return "result"
+        return name
 
-    deps: Any = None
-    Call(deps, guard, request("/"), nothing).in_turns(work(), done.append)
-    for turn in range(4):
-        done.append(f"turn {turn}")
+    deps: Any = SimpleNamespace(long_work=LongWork())
+    for name in "ab":
+        Call(deps, guard, request("/"), nothing).in_turns(work(name), done.append)
+    for _ in range(6):
+        done.append("turn")
         await asyncio.sleep(0)
-    assert done == ["one", "turn 0", "two", "turn 1", "result", "turn 2", "turn 3"]
+    assert " ".join(done) == "a1 b1 turn a2 turn b2 turn a turn b turn turn"

@@ -7,6 +7,7 @@ Around it may be what several of them have in common: `changing`, `agreeing`.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -65,6 +66,25 @@ class Identity(NamedTuple):
     hostname: str
 
 
+class LongWork:
+    """Steps of what takes long, of a few milliseconds: of all together one in a turn of the loop,
+    by turns. So whoever asks for little waits for one of them, not for one of each."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, step: Callable[[], None]) -> None:
+        self._waiting.append(step)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        step = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._run)
+        step()
+
+
 class Deps(NamedTuple):
     broker: Broker
     topics: TopicMaker
@@ -79,6 +99,7 @@ class Deps(NamedTuple):
     sync_times: SyncTimes
     http_connections: Callable[[], int]
     on_fault: Callable[[Exception], None]  # of the program: the daemon stops
+    long_work: LongWork
     member: ClusterMember | None = None  # of a cluster
 
 
@@ -102,11 +123,9 @@ class Call:
     def in_turns(
         self, work: Generator[None, None, _Result], done: Callable[[_Result], None]
     ) -> None:
-        """Long work on logs, which yields between pieces of a few milliseconds at most: one piece a
-        turn of the loop, so that everything else runs, too. Its result goes to `done`, its error is
-        answered as a `refusal`."""
+        """Long work on logs, which yields between pieces of a few milliseconds at most. Its result
+        goes to `done`, its error is answered as a `refusal`."""
         work = _refusing(work)
-        loop = asyncio.get_running_loop()
 
         def step() -> None:
             try:
@@ -114,7 +133,7 @@ class Call:
             except StopIteration as ended:
                 done(ended.value)
             else:
-                loop.call_soon(self.go_on, step)
+                self.deps.long_work.add(lambda: self.go_on(step))
 
         step()
 
@@ -125,19 +144,18 @@ class Call:
         headers: tuple[tuple[str, str], ...] = NSQ_HEADER,
     ) -> None:
         """Answer with a large document, in pieces. What fits into one slice is done at once."""
-        gathered: list[bytes] = []
-        loop, mono_ns = asyncio.get_running_loop(), self.deps.clock.mono_ns
+        mono_ns = self.deps.clock.mono_ns
 
-        def step() -> None:
-            end_ns = mono_ns() + limits.STATS_SLICE_NS
+        def work() -> Generator[None, None, bytes]:
+            gathered, end_ns = [], mono_ns() + limits.STATS_SLICE_NS
             for part in parts:
                 gathered.append(part)
                 if mono_ns() >= end_ns:
-                    loop.call_soon(self.go_on, step)
-                    return
-            self.answer(Response(200, b"".join(gathered), content_type, headers))
+                    yield
+                    end_ns = mono_ns() + limits.STATS_SLICE_NS
+            return b"".join(gathered)
 
-        step()
+        self.in_turns(work(), lambda body: self.answer(Response(200, body, content_type, headers)))
 
     def with_topic(
         self,
