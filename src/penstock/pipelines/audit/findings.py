@@ -108,15 +108,14 @@ class Audit:
     def _check_trace(self, engine: Engine, say: Callable[[str], None]) -> list[ChannelReport]:
         say("grouping by message")
         sql.gather(engine, self.rules, self.topic, self.tables.channels)
-        holes = self._holes(engine) if self._check_bodies(engine) else ()
+        self._check_bodies(engine)
 
         def query(text: str) -> list[Row]:
             return engine.rows(text.format(rows="publishes"))
 
         self._check_log(TRACE, query, "repeated_offset", "id_falls", "time_falls")
         say("judging")
-        starts = {*self.rules.tracing.starts, *holes, *sql.leader_changes(engine)}
-        sql.judge(engine, self.rules, sorted(starts))
+        sql.judge(engine, self.rules)
         channels = _channels(engine)
         self._check_cases(engine, channels)
         for one in channels.values():
@@ -129,9 +128,7 @@ class Audit:
                 )
         return list(channels.values())
 
-    def _check_bodies(self, engine: Engine) -> bool:
-        """Whether some are missing."""
-        is_holed = False
+    def _check_bodies(self, engine: Engine) -> None:
         for row in engine.rows(
             """SELECT partition, max("offset") - min("offset") + 1 - count(*) AS missing,
                 sum(greatest(events - length, 0))::BIGINT AS doubled, sum(events)::BIGINT AS events
@@ -139,7 +136,6 @@ class Audit:
         ):
             partition = row["partition"]
             self.events += row["events"]
-            is_holed |= row["missing"] > 0
             for kind, count, what in (
                 ("trace_hole", row["missing"], "bodies between the first and the last are missing"),
                 ("trace_doubled", row["doubled"], "events are there more than once"),
@@ -148,18 +144,6 @@ class Audit:
                 if count > 0:
                     one = Example(partition, 0, None, None, note)
                     self._add(kind, None, TRACE, {partition: count}, [one])
-        return is_holed
-
-    def _holes(self, engine: Engine) -> list[int]:
-        """Events in a hole of the trace are unknown, as around a start of nsqd: a message that may
-        have been delivered in it is not called lost."""
-        rows = engine.rows(
-            """SELECT last FROM (SELECT "offset", lag("offset") OVER log AS before,
-                    lag(last) OVER log AS last FROM bodies
-                WINDOW log AS (PARTITION BY partition ORDER BY "offset"))
-            WHERE "offset" > before + 1 ORDER BY last"""
-        )
-        return [row["last"] + 1 for row in rows]
 
     # --- channels ---
 

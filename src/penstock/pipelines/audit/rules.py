@@ -38,10 +38,10 @@ note of its own follows its topic. So a rate that is not known excuses nothing b
 And a kill loses the events that were not written yet: between the last first delivery before a
 start and the next one after it, messages may have been delivered and finished unseen. A change of
 a partition's leader counts as a start: the new one sends what the old one had out, and may not know
-of its last finishes.
+of its last finishes. So does a hole of the trace, whose events are unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -209,26 +209,14 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
     )
 
 
-def leader_changes(engine: Engine) -> list[int]:
-    """Positions, each right before the first event of a partition at its new leader."""
-    (row,) = engine.rows("SELECT count(DISTINCT partition) AS nodes FROM bodies")
-    if row["nodes"] < 2:
-        return []
-    rows = engine.rows(
-        """SELECT first FROM (SELECT *, lag(node) OVER
-            (PARTITION BY partition ORDER BY first) AS before FROM leaders) WHERE node <> before"""
-    )
-    return [row["first"] - 1 for row in rows]
-
-
-def judge(engine: Engine, rules: Rules, starts: Sequence[int]) -> None:
+def judge(engine: Engine, rules: Rules) -> None:
     """Makes `judged`, a row for each message of the span and channel, and `cases`, one for each
     message that is lost, stuck, out of order, or has an excess event."""
     names = engine.rows(
         f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
     )
     engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
-    engine.view("starts", pa.table({"position": pa.array(starts, pa.int64())}))
+    engine.run(f"CREATE TEMP TABLE starts AS {_starts(rules.tracing.starts)}")
     engine.run(f"CREATE TEMP TABLE firsts AS {_FIRSTS}")
     around = {  # to look them up for each message is not cheap
         name: engine.make(name, islands(ranges, _LOG))
@@ -247,6 +235,18 @@ def _in_span(us: str, rules: Rules) -> str:
 
 
 _FIRST = "sends > 0 AND first_attempt <= 1 AND delays = 0 AND releases = 0"
+
+
+def _starts(noted: Iterable[int]) -> str:
+    """Positions: those of nsqd's own, behind the last event before a hole of the trace, and right
+    before the first event of a partition at its new leader."""
+    return f"""
+    SELECT unnest([{", ".join(map(str, noted))}]::BIGINT[]) AS position
+    UNION SELECT lag(last) OVER log + 1 FROM bodies
+        WINDOW log AS (PARTITION BY partition ORDER BY "offset")
+        QUALIFY "offset" > lag("offset") OVER log + 1
+    UNION SELECT first - 1 FROM leaders
+        QUALIFY node <> lag(node) OVER (PARTITION BY partition ORDER BY first)"""
 
 
 # By channel and partition, and by the last start before them.
