@@ -249,6 +249,12 @@ def test_readers_find_tombstoned_nodes(lookupd: Running) -> None:
         assert lookupd.ask("GET", "/lookup?topic=t&access=x") == (400, refused)
 
 
+def test_others_do_not_wait_for_the_registrations_of_an_nsqd_with_many_topics() -> None:
+    with Running() as lookupd, lookupd.nsqd() as nsqd:
+        nsqd.socket.sendall(b"".join(b"REGISTER t%d\n" % number for number in range(20_000)))
+        assert len(lookupd.get("/topics")["topics"]) < 10_000
+
+
 def test_the_lookup_list_includes_self() -> None:
     with Running("--broadcast-address=here") as lookupd:
         daemon = lookupd.daemon

@@ -74,7 +74,7 @@ class Client:
 
     # --- calls of the shell ---
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes | bytearray) -> bytes:
         """Bytes that came; the answers to them."""
         answers = []
         if not self.closed:

@@ -394,7 +394,7 @@ class Registry:
         return sorted(
             (topic, self.topics[topic][one].is_hidden(mono_ns, lifetime_ns))
             for one in same
-            for topic in one.topics
+            for topic in sorted(one.topics)  # in an order that memory likes: a third of the time
         )
 
     def _is_active(self, producer: RegisteredProducer, mono_ns: int) -> bool:
