@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import Any
@@ -130,6 +131,18 @@ async def test_invalid_answers(reply: bytes, reason: str) -> None:
     async with asking(reply, bytes_max=100) as (asks, server):
         assert await failure(asks, server.url) == (reason, True)
         assert len(server.requests) == 1
+
+
+async def test_an_answer_that_is_too_long_is_forgotten_at_once() -> None:
+    """Python's collector, which finds it else, comes late."""
+    replies = [answer("200 OK", b"x" * (8 << 20))] * 6
+    async with asking(*replies, bytes_max=7 << 20) as (asks, server):
+        tracemalloc.start()
+        for _ in replies:
+            await failure(asks, server.url)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert held_bytes < 20 << 20
 
 
 # --- connections that were kept ---

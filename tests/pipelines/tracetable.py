@@ -56,12 +56,7 @@ class Events:
         one, two = self.at(name, offset), self.at(name, other)
         self.time_us[[one, two]] = self.time_us[[two, one]]
 
-    def table(
-        self, trace_ids: dict[int, int] | None = None, corrupt: int | None = None
-    ) -> pa.Table:
-        """`corrupt`: one more event says so of this offset."""
-        if corrupt is not None:
-            self.add("corrupt", corrupt, int(self.time_us.max()) + 1)
+    def table(self, trace_ids: dict[int, int] | None = None) -> pa.Table:
         order = np.lexsort((self.kind, self.time_us))
         kind, offset, channel = self.kind[order], self.offset[order], self.channel[order]
         rows = len(order)
@@ -79,7 +74,7 @@ class Events:
             "partition": pa.array(np.zeros(rows, np.int32)),
             "offset": pa.array(offset),
             "messages": pa.array(np.ones(rows, np.int64)),
-            "message_id": _hex(offset + (1 << 40), kind == KIND["corrupt"]),
+            "message_id": pa.array([f"{id:016x}" for id in (offset + (1 << 40)).tolist()]),
             "trace_id": pa.array(traces, mask=untraced),
             "attempts": pa.array(self.attempts[order].astype(np.int16)),
             "client": pa.nulls(rows, pa.string()),
@@ -92,14 +87,6 @@ class Events:
 
 def _named(numbers: Numbers, names: tuple[str, ...], absent: Numbers | None = None) -> pa.Array:
     return pa.array(names).take(pa.array(numbers.astype(np.int32), mask=absent))
-
-
-def _hex(ids: Numbers, absent: Numbers) -> pa.Array:
-    count = len(ids)
-    ends = pa.py_buffer(np.arange(0, 16 * (count + 1), 16, dtype=np.int32))
-    digits = pa.py_buffer(ids.astype(">u8").tobytes().hex().encode())
-    known = pa.py_buffer(np.packbits(~absent, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.string(), count, [known, ends, digits])
 
 
 def healthy(count: int, channels: tuple[str, ...] = ("billing",)) -> Events:

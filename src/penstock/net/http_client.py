@@ -82,12 +82,14 @@ class _Answer:
 
     def fail(self, reason: str) -> None:
         self.keeps_connection = False
+        self._parts.clear()  # at once: the parser and this one refer to each other
         if not self.done.done():
             self.done.set_exception(HttpFailed(reason, self._status))
 
     def _finish(self) -> None:
         if not self.done.done():
             self.done.set_result(Fetched(self._status, b"".join(self._parts), self._headers))
+            self._parts.clear()
 
     # --- callbacks of the parser ---
 

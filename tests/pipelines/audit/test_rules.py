@@ -14,7 +14,7 @@ from kernel.figures import in_sample
 from penstock.pipelines import trace_table
 from penstock.pipelines.audit import rules as samples
 from penstock.pipelines.audit.findings import Audit, Tables
-from penstock.pipelines.audit.report import KINDS, Report
+from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules, Switch, tracing
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.pipelines.times import micros
@@ -216,22 +216,6 @@ def test_the_sample_is_the_kernels() -> None:
     below = (RATE_ALL // 3 - 1) * (1 << 64) // RATE_ALL
     assert seen == {f"{id:016x}": in_sample(id, below) for id in ids}
     assert 500 < sum(seen.values()) < 800
-
-
-def test_corrupt_messages_are_not_advised_to_be_sent_again() -> None:
-    """Its bytes are gone, so the advice for other lost messages would be of no use."""
-    events = healthy(200)
-    for missing in (7, 120):
-        events.drop("sent", missing)
-        events.drop("finished", missing)
-    span = moment(0), moment(T0_US + 10**9), moment(T0_US + 10**12)
-    table = events.table(corrupt=120)
-    report = audited(table, Rules(*span, 60, 300, tracing((), ())))
-    found = {one.kind: [each.offset for each in one.examples] for one in report.findings}
-    assert found == {"lost": [7], "corrupt": [120]}
-    assert report.channels[0].lost == 2
-    assert "peek" in KINDS["lost"].advice
-    assert not any(word in KINDS["corrupt"].advice for word in ("peek", "seek"))
 
 
 def test_thousands_of_holes_cost_little_more_than_none() -> None:
