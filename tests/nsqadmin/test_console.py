@@ -137,6 +137,8 @@ def test_a_refusal_names_the_tables_that_are_there(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "kept"), pa.table({"n": [0]}))
     with pytest.raises(QueryRefused, match="tables: kept"):
         asked("SELECT * FROM nowhere", lake=tmp_path)
+    with pytest.raises(QueryRefused, match=r'in double quotes: "offset"'):
+        asked("SELECT n, offset FROM kept", lake=tmp_path)
 
 
 def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:

@@ -396,6 +396,8 @@ def within() -> Iterator[None]:
         text = str(error)
         if len(text) > _REFUSAL_MAX:
             text = f"{text[:_REFUSAL_MAX]}… ({len(text):,} characters)"
+        if isinstance(error, duckdb.ParserException) and "offset" in text.replace('"offset"', ""):
+            text += '\n\nA column of the name offset stands in double quotes: "offset"'
         raise QueryRefused(text) from error
 
 
