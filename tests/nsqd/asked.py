@@ -1,11 +1,12 @@
 """A request of HTTP to one node of a cluster that is played."""
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from penstock.net.exchange import Request, Response
-from penstock.nsqd.http.deps import Deps, LongWork
+from penstock.nsqd.http.deps import Deps
 from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.options import read_options
 from penstock.nsqd.topics import TopicMaker
@@ -32,7 +33,7 @@ def routes(node: Any, on_fault: Callable[..., None] = nothing) -> Routes:
             broker=node.broker, topics=topic_maker(node), protocol=unused, options=OPTIONS,
             config={}, identity=unused, clock=node.clock, bulk=unused, soon=nothing,
             set_lookupds=nothing, sync_times=unused, http_connections=lambda: 0, on_fault=on_fault,
-            long_work=LongWork(),
+            long_work=asyncio.Lock(),
         )
     )  # fmt: skip
 

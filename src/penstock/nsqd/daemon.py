@@ -31,7 +31,7 @@ from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
-from penstock.nsqd.http.deps import Deps, Identity, LongWork
+from penstock.nsqd.http.deps import Deps, Identity
 from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
@@ -222,7 +222,7 @@ class Daemon:
                 sync_times=self._pool.times,
                 http_connections=lambda: len(self._web.connections),
                 on_fault=self._on_fault,
-                long_work=LongWork(),
+                long_work=asyncio.Lock(),
                 member=self.member,
             )
         )

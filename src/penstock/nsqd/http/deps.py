@@ -7,7 +7,6 @@ Around it may be what several of them have in common: `changing`, `agreeing`.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -66,25 +65,6 @@ class Identity(NamedTuple):
     hostname: str
 
 
-class LongWork:
-    """Steps of what takes long, of a few milliseconds: of all together one in a turn of the loop,
-    by turns. So whoever asks for little waits for one of them, not for one of each."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def add(self, step: Callable[[], None]) -> None:
-        self._waiting.append(step)
-        if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._run)
-
-    def _run(self) -> None:
-        step = self._waiting.popleft()
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._run)
-        step()
-
-
 class Deps(NamedTuple):
     broker: Broker
     topics: TopicMaker
@@ -99,7 +79,7 @@ class Deps(NamedTuple):
     sync_times: SyncTimes
     http_connections: Callable[[], int]
     on_fault: Callable[[Exception], None]  # of the program: the daemon stops
-    long_work: LongWork
+    long_work: asyncio.Lock  # held for a turn of the loop
     member: ClusterMember | None = None  # of a cluster
 
 
@@ -125,7 +105,7 @@ class Call:
     ) -> None:
         """Long work on logs, which yields between pieces of a few milliseconds at most. Its result
         goes to `done`, its error is answered as a `refusal`."""
-        work = _refusing(work)
+        work, loop = _refusing(work), asyncio.get_running_loop()
 
         def step() -> None:
             try:
@@ -133,7 +113,14 @@ class Call:
             except StopIteration as ended:
                 done(ended.value)
             else:
-                self.deps.long_work.add(lambda: self.go_on(step))
+                loop.create_task(later())
+
+        async def later() -> None:
+            """Of all work together one piece a turn, by turns: who asks for little waits for one
+            of them, not for one of each."""
+            async with self.deps.long_work:
+                await asyncio.sleep(0)
+            self.go_on(step)
 
         step()
 
