@@ -215,7 +215,9 @@ def test_plain_http_says_where_to_go(tmp_path: Path, certificates: Certificates)
             assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-def test_https_serves_what_http_serves(tmp_path: Path, certificates: Certificates) -> None:
+def test_https_serves_what_http_serves(
+    tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
     with running(tmp_path, *certificates.flags) as nsqd:
         address = nsqd.daemon.https_address
         web = http.client.HTTPSConnection(
@@ -234,6 +236,11 @@ def test_https_serves_what_http_serves(tmp_path: Path, certificates: Certificate
         web.request("GET", "/ping", headers={"Connection": "close"})
         assert web.getresponse().read() == b"OK"
         web.close()
+        plain = http.client.HTTPConnection("localhost", address.port, timeout=40)
+        plain.request("GET", "/ping")
+        assert plain.getresponse().read() == b"Client sent an HTTP request to an HTTPS server.\n"
+        plain.close()
+    assert "TLS handshake failed: [SSL: HTTP_REQUEST]" in caplog.text
 
 
 # --- A real daemon and clients that go over to TLS ---

@@ -198,7 +198,7 @@ class Daemon:
             log.info("HTTP: listening on %s", self.http_address)
         if https is not None:
             admission = self._admission(self.https_address)
-            await self._web.serve(https, routes, admission, self.node.upgrades.context)
+            await self._web.serve(https, routes, admission, lambda: self.node.upgrades.context)
             log.info("HTTPS: listening on %s", self.https_address)
 
     def _admission(self, address: ListenAddress) -> Admission:
@@ -253,8 +253,6 @@ class Daemon:
         changed."""
         server, client = new_contexts(options, self.node.upgrades.context is not None)
         self.node.upgrades.context, self._fetcher.tls = server, client
-        if server is not None:
-            await self._web.renew(server)
         self.node.lookups.set_addresses(options.lookupd_tcp_address)
         logs.set_level(options.log_level)
         _report(self.config, options.all_values)

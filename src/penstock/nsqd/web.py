@@ -1,17 +1,25 @@
 """nsqd's HTTP listeners: plain, and over TLS."""
 
 import asyncio
+import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 
 from penstock import limits
 from penstock.net.api import JSON, NSQ_HEADER
 from penstock.net.exchange import Application, BodyRule, Request, Response
 from penstock.net.http import HttpConnection
 from penstock.net.incoming import Admit, BodyRoom
-from penstock.net.listener import bound_address
+from penstock.net.listener import Acceptor, bound_address
+from penstock.net.outgoing import words_of
+
+log = logging.getLogger("penstock.nsqd")
+
+
+# The words of Go's server.
+_PLAIN = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 
 class TlsOnly:
@@ -34,11 +42,7 @@ class Web:
     def __init__(self, loop: asyncio.AbstractEventLoop, body_bytes_max: int) -> None:
         """`body_bytes_max`: of one publish."""
         self._loop = loop
-        self._servers: list[asyncio.AbstractServer] = []
-        self._paths: list[Path] = []
-        self._secure: list[
-            tuple[asyncio.AbstractServer, socket.socket, Application, Admit | None]
-        ] = []
+        self._servers: list[asyncio.AbstractServer | Acceptor] = []
         self.connections: set[HttpConnection] = set()
         self.room = BodyRoom(max(limits.HTTP_BODIES_BYTES_MAX, 2 * body_bytes_max))
 
@@ -47,31 +51,36 @@ class Web:
         sock: socket.socket,
         application: Application,
         admit: Admit | None = None,
-        context: ssl.SSLContext | None = None,
+        context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
+        """`context` is asked for each connection: a certificate may be renewed."""
+
         def connection() -> HttpConnection:
             return HttpConnection(application, self.connections, self.room, admit)
 
-        again = sock.dup() if context is not None else None  # for a renewed certificate
-        address = bound_address(sock)
-        seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if context is not None else None
-        create: Callable[..., Awaitable[asyncio.AbstractServer]] = self._loop.create_server
-        if address.path:
-            self._paths.append(Path(address.path))
-            create = self._loop.create_unix_server
-        server = await create(connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds)
-        self._servers.append(server)
-        if again is not None:
-            self._secure.append((server, again, application, admit))
+        async def shake(accepted: socket.socket, remote: str) -> None:
+            tls = context()
+            seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if tls is not None else None
+            with accepted.dup() as again:  # for an answer: the other is closed by a failure
+                try:
+                    await self._loop.connect_accepted_socket(
+                        connection, accepted, ssl=tls, ssl_handshake_timeout=seconds
+                    )
+                except ssl.SSLError as error:
+                    log.warning("HTTPS(%s): TLS handshake failed: %s", remote, words_of(error))
+                    if error.reason == "HTTP_REQUEST":
+                        with suppress(OSError):
+                            again.send(_PLAIN)
+                except OSError as error:  # it is gone again, as who only looks at a port
+                    log.debug("HTTPS(%s): TLS handshake failed: %s", remote, words_of(error))
 
-    async def renew(self, context: ssl.SSLContext) -> None:
-        """New connections get `context`; present ones keep theirs. The socket listens all the
-        time."""
-        secure, self._secure = self._secure, []
-        for server, sock, application, admit in secure:
-            await self.serve(sock, application, admit, context)
-            self._servers.remove(server)
-            server.close()
+        def take(accepted: socket.socket, remote: str) -> None:
+            self._loop.create_task(shake(accepted, remote))
+
+        if context() is not None or bound_address(sock).path:
+            self._servers.append(Acceptor(self._loop, sock, take))
+        else:
+            self._servers.append(await self._loop.create_server(connection, sock=sock))
 
     @property
     def is_serving(self) -> bool:
@@ -81,11 +90,6 @@ class Web:
         """Listen no more."""
         for server in self._servers:
             server.close()
-        for _, sock, *_ in self._secure:
-            sock.close()
-        self._secure.clear()
-        for path in self._paths:
-            path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         for connection in list(self.connections):
