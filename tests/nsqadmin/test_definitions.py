@@ -71,7 +71,7 @@ def test_exported_definitions_change_nothing_at_their_source() -> None:
     upstream = answer()
     text = definitions.to_text(definitions.taken(snapshot)).decode()
     found = definitions.read(text)
-    assert definitions.changes(snapshot, found) == []
+    assert definitions.changes(snapshot, found, list(nodes)) == []
     only_b, orders = found.topics
     assert orders.settings == {"max_age": "1h0m0s"}
     assert orders.settings_on == {"a:2": {"max_depth": "5"}, "b:2": {"max_depth": "7"}}
@@ -80,7 +80,7 @@ def test_exported_definitions_change_nothing_at_their_source() -> None:
         ("b", ["b:2"], []), ("mail", [], ["a:2"]),
     ]  # fmt: skip
     elsewhere = make(1.0, {"c:2": of_node("c:2")}, (), (), Snapshot())
-    made = definitions.changes(elsewhere, found)
+    made = definitions.changes(elsewhere, found, ["c:2"])
     assert {one.topic for one in made if one.kind == "create"} == {"orders", "only_b"}
     chosen = definitions.changes(snapshot, found, ["a:2"])
     assert {(one.kind, one.topic, one.channel, one.nodes) for one in chosen} >= {

@@ -209,15 +209,12 @@ class Change(NamedTuple):
         return f"{self.kind} {name}{value} on {', '.join(self.nodes)}"
 
 
-def changes(
-    snapshot: Snapshot, found: Definitions, nodes: Sequence[str] | None = None
-) -> list[Change]:
-    """On these nodes, or on all. What is there already is no change."""
-    all_ = list(snapshot.nodes) if nodes is None else nodes
-    own = _own_settings(snapshot, all_)
+def changes(snapshot: Snapshot, found: Definitions, nodes: Sequence[str]) -> list[Change]:
+    """On these nodes. What is there already is no change."""
+    own = _own_settings(snapshot, nodes)
     changed = []
     for topic in found.topics:
-        at = topic.among(all_)
+        at = topic.among(nodes)
         changed += _changes(own, snapshot, topic.name, "", topic, at)
         for one in topic.channels:
             changed += _changes(own, snapshot, topic.name, one.name, one, one.among(at))

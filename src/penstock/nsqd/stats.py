@@ -171,12 +171,10 @@ def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
         if topic is not None and (partition is None or topic.leads(partition)):
             channels = broker_stats.chosen_channels(topic, view.channel)
             if channels is not None:
-                own = topics.own_settings(topic)
+                own = topics.own_settings(topic) | topics.shape_of(topic)
                 row = broker_stats.topic_row(topic, []) | ({"settings": own} if own else {})
-                yield (
-                    broker_stats.split_topic(row, topic, partition),
-                    _walk_channels(view, channels),
-                )
+                row = broker_stats.split_topic(row, topic, partition)
+                yield row, _walk_channels(view, channels)
 
 
 def _walk_channels(view: View, channels: list[Channel]) -> Channels:

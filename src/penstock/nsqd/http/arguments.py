@@ -205,14 +205,18 @@ def read_settings(
     return wanted
 
 
-def chosen(own: Any, settings: Mapping[str, SettingArgument]) -> list[str]:
-    """The names of the settings that differ from the default."""
+def chosen(
+    own: Any, settings: Mapping[str, SettingArgument], values: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Those of the `values` whose settings differ from the default."""
     default = type(own)()
     if own == default:  # as most are, and /stats looks at all
-        return []
-    return [
-        name for name, (key, *_) in settings.items() if getattr(own, key) != getattr(default, key)
-    ]
+        return {}
+    return {
+        name: value
+        for name, value in values().items()
+        if getattr(own, settings[name].key) != getattr(default, settings[name].key)
+    }
 
 
 def read_durability(text: str) -> str:

@@ -212,7 +212,7 @@ def configuration(call: Call) -> Response:
             **_values(channel),
             "dead_letter_count": channel.dead_letter_count,
             "held_count": channel.held,
-            "own": chosen(channel.settings, _SETTINGS),
+            "own": list(own_settings(channel)),
         }
     )
 
@@ -231,6 +231,4 @@ def _values(channel: Channel) -> dict[str, Any]:
 
 
 def own_settings(channel: Channel) -> dict[str, Any]:
-    names = chosen(channel.settings, _SETTINGS)
-    values = _values(channel) if names else {}
-    return {name: values[name] for name in names}
+    return chosen(channel.settings, _SETTINGS, lambda: _values(channel))

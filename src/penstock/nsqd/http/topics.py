@@ -262,15 +262,12 @@ def configure(call: Call, done: MetadataDone) -> None:
 def configuration(call: Call) -> Response:
     """The effective settings, and in `own` those that the topic has chosen itself."""
     topic = find_topic(call)
-    own, values = chosen(topic.settings, _SETTINGS), _values(topic)
-    return json_response({"topic_name": topic.name, **values, "own": own, **_shape(topic)})
+    own, shape = list(own_settings(topic)), shape_of(topic)
+    return json_response({"topic_name": topic.name, **_values(topic), "own": own, **shape})
 
 
 def own_settings(topic: Topic) -> dict[str, Any]:
-    """With its shape."""
-    names = chosen(topic.settings, _SETTINGS)
-    values = _values(topic) if names else {}
-    return {name: values[name] for name in names} | _shape(topic)
+    return chosen(topic.settings, _SETTINGS, lambda: _values(topic))
 
 
 def _values(topic: Topic) -> dict[str, Any]:
@@ -286,7 +283,7 @@ def _values(topic: Topic) -> dict[str, Any]:
     return row
 
 
-def _shape(topic: Topic) -> dict[str, Any]:
+def shape_of(topic: Topic) -> dict[str, Any]:
     """Listed where it differs from a topic of NSQ, so that ordinary answers stay as they are."""
     shape: dict[str, Any] = {}
     if topic.partition_count > 1:
