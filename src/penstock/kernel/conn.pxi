@@ -32,7 +32,7 @@ cdef enum:
 
 cdef class Conn(Extended):
     cdef public bint locked
-    cdef u32 quiet_count  # of NOP and RDY since the last FIN
+    cdef u32 quiet_count  # commands since the last FIN, publishes not counted
 
     # --- input ---
 
@@ -128,15 +128,13 @@ cdef class Conn(Extended):
         if line >= 9 and memcmp(data, b"MPUB_EXT ", 9) == 0:
             return self.parse_mpub_ext(data, size, line, 9)
         if line >= 3 and self.quiet_count < QUIET_COUNT_MAX:
+            self.quiet_count += 1
             if memcmp(data, b"RDY", 3) == 0 and self.hit is not None:
-                self.quiet_count += 1
                 return self.parse_rdy(data, size, line)
-            if memcmp(data, b"NOP", 3) == 0 and (
-                line == 3 or data[3] == 32 or (data[3] == 13 and line == 4)
-            ):
-                self.quiet_count += 1
-                self.last_command_ns = self.hub.mono_ns
-                return line + 1
+            if memcmp(data, b"NOP", 3) == 0:
+                if line == 3 or data[3] == 32 or (data[3] == 13 and line == 4):
+                    self.last_command_ns = self.hub.mono_ns
+                    return line + 1
         verb = lonely_verb(data, line - 1 if line and data[line - 1] == 13 else line)
         if verb:
             self.bad_pub(verb, PARAMS, 0, 0)

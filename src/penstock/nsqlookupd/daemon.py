@@ -39,8 +39,7 @@ log = logging.getLogger("penstock.nsqlookupd")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Moves the bytes of one TCP connection. A client that does not read is not read either. The
-    loop fills the buffer up to 32 times before others have their turn: a few hundred commands."""
+    """Moves the bytes of one TCP connection. A client that does not read is not read either."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
