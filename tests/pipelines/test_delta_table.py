@@ -138,12 +138,14 @@ def test_files_of_any_topic_are_kept_as_long_as_they_are_named(location: TableLo
 
 
 def test_no_files_are_left_of_a_task_that_failed(location: TableLocation, tmp_path: Path) -> None:
-    def failing() -> Iterator[pa.RecordBatch]:
+    def failing(error: Exception) -> Iterator[pa.RecordBatch]:
         yield rows(range(3))
-        raise OSError("the source failed")
+        raise error
 
     with pytest.raises(OSError, match="the source failed"):
-        write(location, SHAPE, failing())
+        write(location, SHAPE, failing(OSError("the source failed")))
+    with pytest.raises(LakeFailed, match=f"table {location.uri}: .* No space left"):
+        write(location, SHAPE, failing(OSError(28, "No space left on device")))
     assert list(tmp_path.rglob("*.parquet")) == []
 
 

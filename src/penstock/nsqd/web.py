@@ -18,7 +18,6 @@ from penstock.net.outgoing import words_of
 log = logging.getLogger("penstock.nsqd")
 
 
-# The words of Go's server.
 _PLAIN = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 

@@ -5,6 +5,7 @@ described for the transaction that will name it. Rows keep the order in which th
 """
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from penstock import limits
+from penstock.errors import LakeFailed
 from penstock.spark.delta_table import NULL_DIRECTORY, Shape, Staged, TableLocation, partition_text
 
 _IDS = ("id", "message_id")
@@ -38,9 +40,11 @@ def write(location: TableLocation, shape: Shape, batches: Iterable[pa.RecordBatc
                     opened[values] = _File(files, location, shape, values)
                 opened[values].add(rows)
         return [file.finish() for file in opened.values()]
-    except BaseException:
+    except BaseException as error:
         for file in opened.values():
             file.abandon()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # it names no path
+            raise LakeFailed(location.uri, str(error)) from error
         raise
 
 

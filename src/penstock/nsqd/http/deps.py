@@ -116,8 +116,7 @@ class Call:
                 loop.create_task(later())
 
         async def later() -> None:
-            """Of all work together one piece a turn, by turns: who asks for little waits for one
-            of them, not for one of each."""
+            """One piece of all such work in a turn: whoever asks for little waits for one."""
             async with self.deps.long_work:
                 await asyncio.sleep(0)
             self.go_on(step)
