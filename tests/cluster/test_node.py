@@ -385,14 +385,27 @@ def test_a_leadership_that_fails_at_its_first_write_is_given_up_in_the_record(
 ) -> None:
     """It begins and ends in one turn. The record went on naming it, so nobody else was elected."""
     cluster.make("orders")
-    node = cluster.led_by("orders")
-    fault = node.disk.inject(Fault("write", errno.ENOSPC, ".log", written=0.5, times=0))
+    fault = Fault("write", errno.ENOSPC, ".log", written=0.5, times=0)
+    for one in cluster.up():
+        one.disk.inject(fault)
     for number in range(100):
         for one in cluster.up():
             one.put("orders", b"%d" % number)
         cluster.step()
-    node.disk.faults.remove(fault)
+    for one in cluster.up():
+        one.disk.faults.remove(fault)
     cluster.until(lambda: cluster.leader("orders"))
+
+
+def test_after_a_failed_write_another_node_leads(cluster: JoinedCluster) -> None:
+    """Though the one that failed is the preferred leader."""
+    cluster.make("orders")
+    node = cluster.led_by("orders")
+    node.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    outcome = node.put("orders", b"one")
+    cluster.until(lambda: outcome.answers and cluster.leader("orders"))
+    assert isinstance(outcome.answers[0], PublishUnknown)
+    assert cluster.leader("orders") is not node
 
 
 def test_no_commit_waits_for_a_follower_that_can_write_nothing(cluster: JoinedCluster) -> None:

@@ -202,6 +202,7 @@ class Proposals:
         held = self.view.partitions.get(name)
         if held is not None and self._is_own(held.document):
             self._leaving[name] = self.now_ns
+            self.elections.gave_up(name)
 
     # --- effects of the machines ---
 
@@ -262,7 +263,6 @@ class Proposals:
         self.moved.add(name)
 
     def resign(self, name: PartitionName, reason: str) -> None:
-        self.elections.gave_up(name)
         self.machines[name].resign(reason)
         self.moved.add(name)
 

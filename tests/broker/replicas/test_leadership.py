@@ -12,7 +12,7 @@ from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
 from penstock.broker.replicas.log_view import LogView
-from penstock.errors import PenstockError, PublishUnknown, WriteRefused
+from penstock.errors import PenstockError, PublishUnknown
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
@@ -143,19 +143,6 @@ def test_a_failed_sync_makes_the_outcome_unknown(start: Start) -> None:
     assert answers[0] is not None
     text = unavailable(answers[0])
     assert (text.status, text.details) == (503, {"stored": "unknown"})
-
-
-def test_a_failed_write_ends_the_leadership(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = Shared(start())
-    shared.link()
-
-    def refuse(*_: Any) -> None:
-        raise WriteRefused("t", "the disk is full")
-
-    monkeypatch.setattr(GroupCommit, "_put", refuse)
-    assert [type(error) for error in shared.publish(b"one")] == [PublishUnknown]
-    assert shared.leadership.machine.over
-    assert shared.wire.take() == []
 
 
 def test_a_follower_far_behind_is_fed_from_the_log(start: Start) -> None:
