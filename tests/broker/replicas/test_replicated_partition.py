@@ -135,6 +135,23 @@ def test_a_failing_write_of_a_followers_mark_is_shown_until_it_succeeds(cluster:
     assert follower.broker.health == "OK"
 
 
+@pytest.mark.parametrize("next_leader", [0, 1])
+def test_a_failed_write_of_a_leader_is_shown_until_there_is_room(
+    cluster: Cluster, next_leader: int
+) -> None:
+    """It ends the leadership. Whoever leads next, no publish need come."""
+    node = cluster.nodes[0]
+    fault = node.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    node.put(b"1")
+    cluster.run()
+    cluster.elect(next_leader)
+    cluster.pass_seconds(10)
+    assert "No space" in node.broker.health
+    node.disk.faults.remove(fault)
+    cluster.pass_seconds(10)
+    assert node.broker.health == "OK"
+
+
 def test_windows_of_a_leadership_that_ends_within_a_turn_accept_nothing(cluster: Cluster) -> None:
     """They stay until the end of the turn, and their tail is the outbox's by then."""
     leader = cluster.nodes[0]

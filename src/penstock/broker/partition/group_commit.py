@@ -85,7 +85,8 @@ class GroupCommit:
         self.blocked = ""  # why a commit that is decided cannot be finished here
         self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
         self.sealed_base_id = 0  # and its id
-        self.refused_bytes = 0  # length of the append that failed last; 0: none has since
+        # Length of the append that failed last, 1 where an earlier role failed; 0: none has since.
+        self.refused_bytes = int(bool(context.health.reason(label, Trouble.WRITE)))
         self.leadership = leadership
         self.state = CommitState(leadership.machine, leadership.is_alone)
         self._context = context

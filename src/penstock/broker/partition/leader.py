@@ -420,9 +420,6 @@ class Leader:
         if sync and log.unsynced_bytes:
             group.sync()
         self.replica.mark(wall_ns)
-        health, label = self._context.health, self.replica.label
-        health.show(label, Trouble.INDEX, log.index_trouble)
-        health.show(label, Trouble.SYNC, log.sync_trouble)
 
     # --- the end ---
 

@@ -120,6 +120,8 @@ class Replica:
     def mark(self, wall_ns: int) -> None:
         """A failed write of the mark is repeated, and shown until it succeeds."""
         health = self._context.health
+        health.show(self.label, Trouble.INDEX, self.log.index_trouble)
+        health.show(self.label, Trouble.SYNC, self.log.sync_trouble)
         try:
             self.log.mark(wall_ns)
         except StorageError as error:

@@ -182,12 +182,15 @@ class LogFollower:
         self._note_in_sync()
 
     def settle(self) -> None:
-        """Housekeeping: retry failed writes."""
+        """Housekeeping: retry failed writes, and those of an earlier role."""
+        label = self.files.label
         if self.awaited is Awaited.ROOM:
             self.awaited = Awaited.NOTHING
             if self._missed:
                 self._missed = False
                 self._events.append(self.machine.missed)
+        elif self._health.reason(label, Trouble.WRITE) and not self.busy and self.log.would_take(1):
+            self._health.clear(label, Trouble.WRITE)
         self._work()
 
     def _take(self, event: Callable[[], None]) -> None:
