@@ -15,7 +15,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, KeyValue, Reading
 from penstock.cluster.documents import CLUSTER, Cluster
 from penstock.cluster.keys import PartitionName
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, WriteRefused
 from penstock.log.disk import OsDisk
 from penstock.net.api import HttpError
 from penstock.net.exchange import Response
@@ -78,12 +78,17 @@ async def test_a_start_says_once_that_it_waits_for_etcd(
 
 @pytest.mark.parametrize("is_tidy", [True, False])
 async def test_only_a_tidy_stop_closes_the_ledger(is_tidy: bool) -> None:
+    """Where the disk is full it goes on without the last record."""
     done: list[str] = []
 
     async def close() -> None:
         done.append("coordinator")
 
-    ledger = SimpleNamespace(stopped="", close=lambda: done.append("ledger"))
+    def close_ledger() -> None:
+        done.append("ledger")
+        raise WriteRefused("ledger", "No space left on device")
+
+    ledger = SimpleNamespace(stopped="", close=close_ledger)
     member: Any = SimpleNamespace(coordinator=SimpleNamespace(close=close), ledger=ledger)
     await ClusterMember.stop(member, is_tidy)
     assert done == ["coordinator", "ledger"][: 1 + is_tidy]

@@ -39,6 +39,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -214,16 +215,10 @@ class Ledger:
         try:
             self._file.pwritev((data,), self._end, len(data))
         except OSError as error:
-            self._take_back()
+            with suppress(OSError):  # else the next record overwrites the rest of this one
+                self._file.truncate(self._end)
             raise WriteRefused(self.path, f"the write failed: {error}") from error
         return len(data)
-
-    def _take_back(self) -> None:
-        """The next record overwrites the rest of one that failed to write."""
-        try:
-            self._file.truncate(self._end)
-        except OSError:
-            return
 
     def _encode(self, key: ReplicaKey | None) -> bytes:
         if key is None:

@@ -57,7 +57,7 @@ from penstock.cluster.registration import Registering, leave
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watch import Phase
 from penstock.command import memory
-from penstock.errors import ConfigError, LedgerMismatch, Refused
+from penstock.errors import ConfigError, LedgerMismatch, Refused, StorageError
 from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.kernel import murmur3_32
 from penstock.log import names
@@ -517,7 +517,10 @@ class ClusterMember:
         the ledger."""
         await self.coordinator.close()
         if is_tidy and hasattr(self, "ledger") and not self.ledger.stopped:
-            self.ledger.close()
+            try:
+                self.ledger.close()
+            except StorageError as error:  # the next start reads it as after a kill
+                log.error("%s", error)
 
 
 _WHAT_TO_DO = (
