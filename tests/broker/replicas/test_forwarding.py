@@ -32,7 +32,11 @@ class Node:
         self.stamps: list[tuple[int, int, int]] = []
         self.refusal: PenstockError | None = None
         self.leads = True
-        own: Any = SimpleNamespace(node=number, incarnation=incarnation or 500 + number, peers=self)
+        self.ledger = SimpleNamespace(trouble="")
+        own: Any = SimpleNamespace(
+            node=number, incarnation=incarnation or 500 + number, peers=self,
+            epoch_ledger=self.ledger,
+        )  # fmt: skip
         host: Any = SimpleNamespace(
             led=lambda *_: led, lack=None, is_linked=self.links.__contains__, leader=self._leader
         )
@@ -110,12 +114,13 @@ def test_a_refusing_leader_and_a_follower_store_nothing(here: Node, there: Node)
     there.refusal = Refused("the disk is full")
     here.forward()
     here.pass_to(there)
-    there.leads = False
+    there.leads, there.ledger.trouble = False, "it is full"
     here.forward()
     here.pass_to(there)
     there.pass_to(here)
     assert there.published == []
     assert [one.ending for one in here.received] == [Ending.REFUSED, Ending.NOT_LED]
+    assert here.received[1].reason == "node 1: it does not lead the partition: it is full"
 
 
 def test_publishes_to_a_local_leader_use_no_link(here: Node) -> None:

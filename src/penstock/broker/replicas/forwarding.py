@@ -65,6 +65,7 @@ class Forwarding:
         self._node = replication.node
         self._incarnation = replication.incarnation
         self._peers = replication.peers
+        self._epoch_ledger = replication.epoch_ledger
         self._host = host
         self._wake = wake
         self.lack = host.lack
@@ -152,7 +153,9 @@ class Forwarding:
     def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
         leader = self._host.leader(target)
         if leader is None or leader.topic.exiting:
-            done(ForwardAnswer(Ending.NOT_LED, reason="it does not lead the partition"))
+            trouble = self._epoch_ledger.trouble  # an elected node with a full disk, say
+            reason = f"it does not lead the partition{trouble and ': '}{trouble}"
+            done(ForwardAnswer(Ending.NOT_LED, reason=reason))
             return
         try:
             _publish(leader, batch, moved, done)
