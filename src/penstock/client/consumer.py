@@ -409,7 +409,7 @@ class Consumer:
                 if outcome is None:
                     delays.lasted(self._loop.time() - began_s)
                 if self._is_wanted(source):
-                    await self._pause_tending(delays.next_s())
+                    await asyncio.sleep(delays.next_s())
         finally:
             if not first.done():
                 first.set_result(ConnectFailed(source[1], "the consumer closed"))
@@ -418,10 +418,6 @@ class Consumer:
         if self._stopping is None or self._stopping.done():
             return False
         return source[1] in self._given or source in self._found
-
-    async def _pause_tending(self, seconds: float) -> None:
-        if self._stopping is not None:
-            await asyncio.wait([self._stopping], timeout=seconds)
 
     async def _attempt(
         self, source: _Source, first: asyncio.Future[ConnectFailed | None]
