@@ -233,7 +233,7 @@ def _of_channel(
     elif channel.clients and waits and _idle(recent, window) and not may_be_slow:
         since = f" in {window.words}" if window.is_short else ""
         held = f"{count(channel.clients, 'consumer')}, {count(waits, 'message')}"
-        step = "Look at what its consumers do; their in-flight messages are on its page."
+        step = "Look at what its consumers do; messages in flight, and held ones, are on its page."
         yield it.bad("is stuck", f"{held}, and none was finished{since}.", step, "stuck")
     elif not channel.clients and grown > 0:
         why = f"It has no consumer, and {wait(channel.depth)}."

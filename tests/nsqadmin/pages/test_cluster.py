@@ -121,3 +121,18 @@ def test_an_open_page_finds_messages_of_another_node(page: Page, cluster: Cluste
         return page.get_by_role("gridcell", name="elsewhere").count() > 0
 
     eventually(is_seen)
+
+
+def test_a_replay_of_one_node_keeps_the_previews_of_others(page: Page, cluster: Cluster) -> None:
+    for nsqd in cluster.nsqds[:2]:
+        nsqd.make("again", "all")
+    cluster.wait_for_nodes("again", 2)
+    page.goto(cluster.url("/topics/again/all"))
+    page.get_by_label("2026-11-21 06:00 (UTC)").fill("2001-01-01")
+    page.get_by_role("button", name="Preview").click()
+    offers = page.get_by_role("button", name="Move it on")
+    expect(offers).to_have_count(2)
+    offers.first.click()
+    page.get_by_label("Type all to confirm").fill("all")
+    page.get_by_role("button", name="Go on").click()
+    expect(offers).to_have_count(1)

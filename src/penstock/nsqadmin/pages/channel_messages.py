@@ -317,22 +317,22 @@ class _Replay(_OfChannel):
 
     def _offer(self, move: Move) -> None:
         role = _role_of(move)
-        with parts.row():
+        with parts.row() as row:
             ui.label(move.node).classes("mono")
             ui.label(described(move))
             parts.grow()
             if self._view.may(role):
-                button = ui.button("Move it there", on_click=partial(self._move, move))
+                button = ui.button("Move it there", on_click=partial(self._move, move, row))
                 parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
             else:
                 parts.soft("Leaving messages out takes the role destroy.")
 
-    async def _move(self, move: Move) -> None:
+    async def _move(self, move: Move, row: ui.element) -> None:
         about, what = self._about | {"node": move.node}, described(move)
         run, question = partial(self._channel.seek, move), f"On {move.node}: {what}"
         if await layout.change(self._view, _role_of(move), "seek_channel", about, run, what,
                                question, self._name):  # fmt: skip
-            self._result.clear()
+            row.delete()  # those of other nodes stay
 
 
 def _role_of(move: Move) -> Role:

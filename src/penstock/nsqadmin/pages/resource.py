@@ -199,7 +199,11 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     """The messages that a deletion loses, and the data that it does not reach."""
     left = noderecords.words_about(snapshot, name, channel)
     if channel:
+        found = snapshot.channel(name, channel) or ChannelState(name, channel)
         text = "Delete this channel with its messages on every node?"
+        if found.clients:
+            cut_off = words.count(found.clients, "consumer")
+            text += f" It cuts off {cut_off}, which make it anew, without its settings."
         return f"{text} Not on {left}." if left else text
     topic = snapshot.topics.get(name) or TopicState(name)
     if left and not snapshot.can_ask(topic.nodes):

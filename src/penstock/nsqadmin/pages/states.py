@@ -237,7 +237,7 @@ def channel_saying(channel: ChannelState, found: Lag) -> str:
 _STEPS = {
     PAUSED: "Unpause it when you are done.",
     UNREAD: "Start its consumers.",
-    STUCK: "Look at its consumers: what they hold is listed below.",
+    STUCK: "What its consumers have in flight, and what failed too often and is held, is below.",
     LOSES: "Add consumers, raise their max-in-flight, or find what slows them.",
     GAINS: "",
     HOLDS: "Its consumers do what comes, and no more.",
