@@ -81,7 +81,8 @@ class Batches:
                 batches.append(_Batch())
                 if not batches[-1].takes(proposal):
                     batches.pop()
-                    self._send([proposal], _alone(proposal))
+                    changes = proposal.change, *proposal.besides
+                    self._send([proposal], Transaction(proposal.compares, changes))
         for batch in batches:
             self._send(batch.proposals, batch.transaction())
 
@@ -107,7 +108,3 @@ class Batches:
                 proposal.done(settled)
             else:
                 self.waiting.append(proposal)
-
-
-def _alone(proposal: Proposal) -> Transaction:
-    return Transaction(proposal.compares, (proposal.change, *proposal.besides))

@@ -208,17 +208,14 @@ class Assignment:
         leadership = Leadership(self.files.log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
         self.role = Leading(leadership)
-        self._sync()
+        # Writes of an earlier leader, which this disk may lack.
+        self._syncs.sync(self.files.log, self._synced, awaited=True)
         leadership.work()
         for node in sorted(self._linked):
             leadership.linked(node)
         self._look()
 
     # --- a leadership that begins ---
-
-    def _sync(self) -> None:
-        """Sync the writes of an earlier leader, which this disk may lack."""
-        self._syncs.sync(self.files.log, self._synced, awaited=True)
 
     def _synced(self, error: OSError | None) -> None:
         log, leadership = self.files.log, self.leadership
