@@ -26,6 +26,9 @@ def test_export_and_import(page: Page, installation: Installation, tmp_path: Pat
     page.get_by_role("button", name="Put in").click()
     expect(page.get_by_text("these are no definitions")).to_be_visible()
     saved = tmp_path / "definitions.json"
+    saved.write_text(" " * 1_000_000)
+    page.get_by_label("Take them from a file").set_input_files(saved)
+    expect(text).to_have_value("This is too long for a page: penstock definitions import FILE")
     saved.write_text(json.dumps({"version": 1, "topics": found}))
     page.get_by_label("Take them from a file").set_input_files(saved)
     expect(text).to_have_value(saved.read_text())

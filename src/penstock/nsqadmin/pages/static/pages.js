@@ -30,7 +30,9 @@ window.penstock = {
   async readFile(e) {
     const file = e.target.files[0], field = document.querySelector('.definitions textarea');
     if (!file) return;
-    const text = await file.text();
+    let text = await file.text();
+    if (JSON.stringify(text).length > 990000)  // NiceGUI sends no message above 1,000,000
+      text = 'This is too long for a page: penstock definitions import FILE';
     this.put(field, () => { field.value = text; });
     e.target.value = '';
   },
