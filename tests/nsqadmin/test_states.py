@@ -9,10 +9,10 @@ import pytest
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import Measures, Sample
-from penstock.nsqadmin.pages import nodes, resource, states
+from penstock.nsqadmin.pages import nodes, states
 from penstock.nsqadmin.pages.parts import curve
 from penstock.nsqadmin.pages.states import Lag
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, TopicState
 
 
 def samples(depths: Sequence[float], out: float = 50.0, every_s: float = 5.0) -> list[Sample]:
@@ -118,13 +118,6 @@ def test_the_worst_is_the_state() -> None:
     assert states.topic_badge(halted, {}) == ("paused on 1 of 2", "warn")
     assert states.topic_badge(topic("archive"), {}) == ("", "")
     assert states.channel_badge([note, fault], path) == ("stuck", "bad")
-
-
-def test_a_deletion_says_that_consumers_make_a_channel_anew() -> None:
-    consumed = topic("archive")
-    consumed.channels["archive"].clients = 2
-    text = resource.lost_with(Snapshot(topics={"orders": consumed}), "orders", "archive")
-    assert "It cuts off 2 consumers, which make it anew" in text
 
 
 def test_metrics_of_a_process() -> None:

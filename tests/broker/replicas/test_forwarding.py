@@ -32,11 +32,9 @@ class Node:
         self.stamps: list[tuple[int, int, int]] = []
         self.refusal: PenstockError | None = None
         self.leads = True
-        self.ledger = SimpleNamespace(trouble="")
-        own: Any = SimpleNamespace(
-            node=number, incarnation=incarnation or 500 + number, peers=self,
-            epoch_ledger=self.ledger,
-        )  # fmt: skip
+        self.trouble = ""  # of its ledger
+        known = {"incarnation": incarnation or 500 + number, "peers": self, "epoch_ledger": self}
+        own: Any = SimpleNamespace(node=number, **known)
         host: Any = SimpleNamespace(
             led=lambda *_: led, lack=None, is_linked=self.links.__contains__, leader=self._leader
         )
@@ -114,7 +112,7 @@ def test_a_refusing_leader_and_a_follower_store_nothing(here: Node, there: Node)
     there.refusal = Refused("the disk is full")
     here.forward()
     here.pass_to(there)
-    there.leads, there.ledger.trouble = False, "it is full"
+    there.leads, there.trouble = False, "it is full"
     here.forward()
     here.pass_to(there)
     there.pass_to(here)

@@ -190,23 +190,6 @@ def test_etcd_is_away_for_a_minute_and_a_leader_is_killed_meanwhile(cluster: Clu
     assert min(acked) > 100  # it was away, and all went on
 
 
-def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
-    """Only its ledger and its identity are left, as after a change of the data disk."""
-    with Traffic(cluster, "wiped") as traffic:
-        time.sleep(1)
-        node = cluster.leader("wiped")
-        node.kill()
-        shutil.rmtree(node.data_path / "topics")
-        node.start()
-        cluster.until(lambda: cluster.is_whole("wiped"))
-    check(traffic.report())
-    committed = [
-        next(one for one in each.ask("/cluster")["partitions"] if one["topic"] == "wiped")
-        for each in cluster.nodes
-    ]
-    assert len({one["end_offset"] for one in committed}) == 1
-
-
 def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     cluster.make("/topic/create?topic=spread&partition_num=3")
@@ -288,25 +271,6 @@ def _depth(cluster: Cluster, topic: str) -> int:
         for row in node.ask(f"/stats?format=json&topic={topic}")["topics"]
         for channel in row["channels"]
     )
-
-
-def test_a_directory_that_was_set_back_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    node = cluster.nodes[1]
-    node.stop()
-    old, kept = tmp_path / "old", tmp_path / "kept"
-    shutil.copytree(node.data_path, old)
-    node.start()
-    cluster.until(lambda: cluster.links(node) == len(cluster.nodes))  # it has registered
-    node.stop()
-    node.data_path.rename(kept)
-    shutil.copytree(old, node.data_path)
-    node.spawn()
-    assert node.wait() == 1
-    assert "may not be a member of the cluster: this is generation" in node.stderr()
-    node.forget_faults()
-    shutil.rmtree(node.data_path)
-    kept.rename(node.data_path)
-    node.start()
 
 
 def test_an_empty_machine_takes_the_place_of_another(cluster: Cluster, tmp_path: Path) -> None:

@@ -163,3 +163,5 @@ def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.confirm()
     work.is_done()
     assert [message.body for message in work.client.messages(2)] == [b"b", b"c"]
+    work.press("Delete")
+    expect(work.page.get_by_text("It cuts off 1 consumer: who connects again")).to_be_visible()

@@ -59,8 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_every_page_is_below_the_base_path(page: Page, cluster: Cluster) -> None:
     paths = [path for path, _, _ in bar.SECTIONS]
     paths += ["/topics/wide", "/topics/wide/all", "/messages/wide", f"/nodes/{cluster.address(0)}"]
-    cluster.nsqds[0].post("/topic/create?topic=wide")
-    cluster.nsqds[0].post("/channel/create?topic=wide&channel=all")
+    cluster.nsqds[0].make("wide", "all")
     cluster.wait_for_nodes("wide", 1)
     failed: list[str] = []
     page.on("response", lambda one: failed.append(one.url) if one.status >= 400 else None)

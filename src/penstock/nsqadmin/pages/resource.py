@@ -203,7 +203,7 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
         text = "Delete this channel with its messages on every node?"
         if found.clients:
             cut_off = words.count(found.clients, "consumer")
-            text += f" It cuts off {cut_off}, which make it anew, without its settings."
+            text += f" It cuts off {cut_off}: who connects again makes it without its settings."
         return f"{text} Not on {left}." if left else text
     topic = snapshot.topics.get(name) or TopicState(name)
     if left and not snapshot.can_ask(topic.nodes):
