@@ -28,7 +28,7 @@ NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version"
         ({"producers": [NODE, NODE, {**NODE, "tcp_port": 1}]}, {"b:4150", "b:1"}),
         ({"producers": [{}, None, 7, {"tcp_port": 1}, {**NODE, "tcp_port": "4150"}]}, set()),
         ({"producers": [{**NODE, "tcp_port": 0}, {**NODE, "tcp_port": 65536}]}, set()),
-        ({"producers": [{**NODE, "broadcast_address": "/tmp/x"}]}, set()),
+        ({"producers": [{**NODE, "broadcast_address": one} for one in ("/tmp/x", "a\nb")]}, set()),
         ({"producers": None}, set()),
         ({"status_code": 500, "data": None}, set()),
         ([], set()),

@@ -79,7 +79,7 @@ def _address(entry: Any, port_key: str) -> str | None:
         return None
     host = entry.get("broadcast_address") or entry.get("address")
     port = entry.get(port_key)
-    if not isinstance(host, str) or not host or "/" in host:
+    if not isinstance(host, str) or not host or "/" in host or not host.isprintable():
         return None
     if type(port) is not int or not 0 < port < 65536:
         return None
