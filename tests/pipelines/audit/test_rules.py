@@ -186,7 +186,7 @@ def counted(report: Report) -> dict[tuple[str, str], int]:
     return {key: count for key, count in found.items() if count}
 
 
-@each("block", seeds(2, 6))
+@each("block", seeds(1, 6))
 @pytest.mark.parametrize("kind", [History, ClusterHistory])
 def test_random_histories_are_judged_alike(kind: type[History], block: int) -> None:
     faults, numbers = 0, range(25 * block, 25 * block + 25)
