@@ -150,6 +150,15 @@ class Watch:
         self._wanted_s = time.monotonic()
         self._hurry.set()
 
+    async def fresh(self) -> Snapshot:
+        """With answers to questions from now on, of those who give them soon."""
+        self.hurry()
+        for _ in range(round(limits.ADMIN_LOOK_S / limits.ADMIN_HURRY_S)):
+            await asyncio.sleep(limits.ADMIN_HURRY_S)
+            if not any(one.is_busy or one.begun_s < self._wanted_s for one in self._nodes.values()):
+                break
+        return await self.look()
+
     def up(self) -> list[str]:
         return [one.address for one in self.latest.nodes.values() if one.is_up]
 

@@ -26,7 +26,7 @@ _SHOWN_MAX = 200  # changes of a preview
 async def download(call: Call) -> Response:
     await call.deps.watch.ready()
     try:
-        found = definitions.taken(call.deps.watch.latest)
+        found = definitions.taken(await call.deps.watch.fresh())
     except PenstockError as error:
         raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
     text = definitions.to_text(found)
@@ -170,7 +170,7 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        changes = definitions.changes(self._view.deps.watch.latest, found, self._chosen())
+        changes = definitions.changes(await self._view.deps.watch.fresh(), found, self._chosen())
         self._changes.clear()
         with self._changes:
             text = words.count(len(changes), "change") if changes else "Nothing would change"
