@@ -277,7 +277,6 @@ LOOKUP_ANSWER_BYTES_MAX = 64 * KIB  # nsqlookupd's longest answer has some 200 b
 
 # --- nsqlookupd ---
 LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
-LOOKUP_READ_BYTES = 1 * KIB  # uvloop reads up to 32 times before others: some hundred commands
 LOOKUP_DRAIN_BYTES_MAX = 64 * KIB  # of a refused client, read and dropped before the close
 LOOKUP_MAGIC_NS = 60 * SECOND  # who connects and says nothing is hung up on
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory

@@ -236,6 +236,7 @@ def test_https_serves_what_http_serves(
         web.request("GET", "/ping", headers={"Connection": "close"})
         assert web.getresponse().read() == b"OK"
         web.close()
+        caplog.set_level("INFO")
         plain = http.client.HTTPConnection("localhost", address.port, timeout=40)
         plain.request("GET", "/ping")
         assert plain.getresponse().read() == b"Client sent an HTTP request to an HTTPS server.\n"

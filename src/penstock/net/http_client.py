@@ -51,7 +51,7 @@ class _Answer:
         self._bytes_max = bytes_max
         self._status = 0  # stays so until the last head: before it come those of 1xx
         self._headers: dict[str, str] = {}
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []
         self._body_bytes = 0
         self._bytes = 0
         self._parser = httptools.HttpResponseParser(self)
@@ -82,14 +82,12 @@ class _Answer:
 
     def fail(self, reason: str) -> None:
         self.keeps_connection = False
-        self._parts.clear()  # at once: the parser and this one refer to each other
         if not self.done.done():
             self.done.set_exception(HttpFailed(reason, self._status))
 
     def _finish(self) -> None:
         if not self.done.done():
-            self.done.set_result(Fetched(self._status, b"".join(self._parts), self._headers))
-            self._parts.clear()
+            self.done.set_result(Fetched(self._status, b"".join(self.parts), self._headers))
 
     # --- callbacks of the parser ---
 
@@ -116,7 +114,7 @@ class _Answer:
         elif self.done.done():
             self.keeps_connection = False
         else:
-            self._parts.append(body)
+            self.parts.append(body)
 
     def on_message_complete(self) -> None:
         if self._status:
@@ -153,6 +151,7 @@ class _Connection(asyncio.Protocol):
             return await answer.done
         finally:
             self._answer = None
+            answer.parts.clear()  # else they stay until the collector finds it and its parser
 
     @property
     def is_open(self) -> bool:

@@ -133,8 +133,7 @@ async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str
         is_old = error.status == _NOT_FOUND and code in ("", "NOT_FOUND")
         what = "has no such settings" if is_old else f"does not tell: {reason(error)}"
         notes.append(f"{node} {what}")
-    held = [_held(one, documents) for one in settings_of(about)] if documents else []
-    return FoundSettings(held, notes)
+    return FoundSettings([_held(one, documents) for one in settings_of(about) if documents], notes)
 
 
 def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> SettingValues:

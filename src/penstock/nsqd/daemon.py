@@ -251,8 +251,8 @@ class Daemon:
     async def reload(self, options: Options) -> None:
         """Apply the options that may change at run time. Raises ConfigError, and then nothing has
         changed."""
-        server, client = new_contexts(options, self.node.upgrades.context is not None)
-        self.node.upgrades.context, self._fetcher.tls = server, client
+        upgrades = self.node.upgrades
+        upgrades.context, self._fetcher.tls = new_contexts(options, upgrades.context is not None)
         self.node.lookups.set_addresses(options.lookupd_tcp_address)
         logs.set_level(options.log_level)
         _report(self.config, options.all_values)

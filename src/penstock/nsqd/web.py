@@ -60,18 +60,15 @@ class Web:
         async def shake(accepted: socket.socket, remote: str) -> None:
             tls = context()
             seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if tls is not None else None
-            with accepted.dup() as again:  # for an answer: the other is closed by a failure
+            with suppress(OSError), accepted.dup() as again:  # a failure closes the other
                 try:
                     await self._loop.connect_accepted_socket(
                         connection, accepted, ssl=tls, ssl_handshake_timeout=seconds
                     )
-                except ssl.SSLError as error:
-                    log.warning("HTTPS(%s): TLS handshake failed: %s", remote, words_of(error))
-                    if error.reason == "HTTP_REQUEST":
-                        with suppress(OSError):
-                            again.send(_PLAIN)
-                except OSError as error:  # it is gone again, as who only looks at a port
-                    log.debug("HTTPS(%s): TLS handshake failed: %s", remote, words_of(error))
+                except OSError as error:
+                    log.info("HTTPS(%s): TLS handshake failed: %s", remote, words_of(error))
+                    if getattr(error, "reason", "") == "HTTP_REQUEST":
+                        again.send(_PLAIN)
 
         def take(accepted: socket.socket, remote: str) -> None:
             self._loop.create_task(shake(accepted, remote))

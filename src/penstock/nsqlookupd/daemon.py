@@ -46,7 +46,7 @@ class Connection(asyncio.BufferedProtocol):
         self._client: Client  # from the first moment on
         self._transport: asyncio.Transport
         self._remote = ""
-        self._input = bytearray(limits.LOOKUP_READ_BYTES)
+        self._input = bytearray(limits.KIB)  # filled up to 32 times in a turn
         self._drained_bytes = 0  # that came after the last answer
         self._timer: asyncio.TimerHandle | None = None  # for the magic, then for the end
 

@@ -276,11 +276,10 @@ def _values(topic: Topic) -> dict[str, Any]:
         "ordered": bool(topic.settings.ordered),
         AUTO_CREATE_OFF: bool(topic.settings.disable_channel_auto_create),
     }
-    row: dict[str, Any] = {}
-    for name, setting in _SETTINGS.items():
-        value = holds[setting.key]
-        row[name] = format_duration(value) if setting.read is read_duration else value
-    return row
+    return {
+        name: format_duration(holds[key]) if read is read_duration else holds[key]
+        for name, (key, read, *_) in _SETTINGS.items()
+    }
 
 
 def shape_of(topic: Topic) -> dict[str, Any]:

@@ -202,8 +202,7 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
         CREATE VIEW publishes AS
         SELECT partition, "offset" AS position, message_id AS id, us
         FROM events WHERE event = 'published' AND {_in_span("us", rules)};
-        CREATE VIEW of_channels AS SELECT * FROM events WHERE channel IS NOT NULL;
-        CREATE TEMP TABLE lives AS {lives_of("of_channels", _SEEN)};
+        CREATE TEMP TABLE lives AS {lives_of("(FROM events WHERE channel IS NOT NULL)", _SEEN)};
         CREATE TEMP TABLE traced AS
         SELECT DISTINCT {_MESSAGE} FROM events WHERE trace_id IS NOT NULL;"""
     )
