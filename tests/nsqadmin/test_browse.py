@@ -174,7 +174,7 @@ def test_terms_that_do_not(where: str) -> None:
     assert not criteria.read("", where).hold(MESSAGE)
 
 
-@each("where", ["paid", "=paid", 'name="open', "a b=1", "!", "x" * 3000])
+@each("where", ["paid", "=paid", 'name="open', "a b=1", "!", "a>", "a<=", "x" * 3000])
 def test_invalid_terms(where: str) -> None:
     with pytest.raises(CriterionInvalid):
         criteria.read("", where)

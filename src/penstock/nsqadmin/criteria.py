@@ -22,7 +22,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.messages import MASK, Message
 
-_TERM = re.compile(r"([^\s=<>!]+)(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
+_TERM = re.compile(r"([^\s=<>!]+)(!=|[<>]=?+(?=.)|=)(.*)", re.DOTALL)  # = "" is a value
 _MISSING = object()
 _NONE: Any = object()
 

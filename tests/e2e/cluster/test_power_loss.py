@@ -13,9 +13,11 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,40 @@ TROUBLES = [
 ]  # fmt: skip
 
 
+SPARE = "topic=any&channel=spare"
+CALLS = (
+    "/topic/create?topic=brief&partition_num=2", "/topic/delete?topic=brief",
+    f"/channel/create?{SPARE}", f"/channel/create?{SPARE}", f"/channel/delete?{SPARE}",
+    f"/channel/empty?{SPARE}", f"/channel/skip?{SPARE}", f"/channel/unskip?{SPARE}",
+    f"/channel/pause?{SPARE}", f"/channel/unpause?{SPARE}", f"/channel/emptydelayed?{SPARE}",
+    f"/channel/config?{SPARE}&max_attempts=2&dead_letter_topic=brief", f"/channel/redrive?{SPARE}",
+    f"/channel/config?{SPARE}&order=key", f"/channel/config?{SPARE}&order=none",
+    "/cluster/node?node=2&state=maintenance", "/cluster/node?node=2&state=active",
+    "/topic/partition/expand?topic=keyed&partition_num=2",
+)  # fmt: skip
+QUESTIONS = (
+    "/stats?format=json", "/metrics", "/cluster", "/log/positions?topic=any", "/stage/list",
+    f"/channel/config?{SPARE}", f"/channel/messages?{SPARE}&count=20", "/topic/config?topic=any",
+)  # fmt: skip
+
+
+class Operator(threading.Thread):
+    """Somebody who tries every verb at any node, whatever happens to it. A refusal is an answer."""
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.over, self.faults = threading.Event(), list[str]()
+        self._cluster, self._dice = cluster, dice
+
+    def run(self) -> None:
+        while not self.over.wait(self._dice.random()):
+            node, path = self._dice.choice(self._cluster.nodes), self._dice.choice(CALLS)
+            for method, asked in (("POST", path), ("GET", self._dice.choice(QUESTIONS))):
+                with suppress(OSError, HTTPException):
+                    if node.status(asked, method) == 500:
+                        self.faults.append(f"{method} {asked}")
+
+
 def test_random_failures(tmp_path: Path, library: Path) -> None:
     """PENSTOCK_TEST_ROUNDS makes it longer, PENSTOCK_TEST_SEED repeats one, as far as processes
     can."""
@@ -221,14 +257,21 @@ def test_random_failures(tmp_path: Path, library: Path) -> None:
             Traffic(cluster, name, publisher=made)
             for name, made in zip(names, publishers, strict=True)
         ]
+        operator = Operator(cluster, random.Random(seed))
         with ExitStack() as stack:
             for traffic in traffics:
                 stack.enter_context(traffic)
+            cluster.make("/topic/config?topic=any&trace_rate=1")
+            operator.start()
             for _ in range(rounds):
                 trouble = dice.choice(TROUBLES)
                 print(f"{time.strftime('%H:%M:%S')} {trouble.__name__}")
                 trouble(cluster, dice)
                 cluster.until(lambda: all(cluster.is_whole(name) for name in names), 120)
+            operator.over.set()
+            operator.join()
+            cluster.make("/cluster/node?node=2&state=active")
+        assert operator.faults == cluster.faults() == []
         for traffic in traffics:
             report = traffic.report()
             check(report)
