@@ -158,7 +158,7 @@ async def test_a_producer_gives_each_message_an_id_of_its_own(daemon: Daemon) ->
         await producer.pub("unique", b"one")
         await producer.mpub("unique", [b"two", b"three"])
         await producer.pub("unique", b"own", headers={"UNIQ_KEY": "mine"})
-    async with Consumer("unique", "ch", tcp(daemon), headers=True) as consumer:
+    async with Consumer("unique", "ch", tcp(daemon), headers=True, stop_timeout_s=0) as consumer:
         keys = [(await anext(consumer)).headers["UNIQ_KEY"] for _ in range(4)]
     assert "mine" in keys
     assert len(set(keys)) == 4

@@ -189,7 +189,7 @@ async def test_what_is_no_frame_behind_the_first_answer_ends_the_connection() ->
     async with (
         asyncio.timeout(40),
         FakeNsqd(act) as nsqd,
-        Consumer("t", "c", nsqd.address, reconnect_delay_s=0.01) as consumer,
+        Consumer("t", "c", nsqd.address, reconnect_delay_s=0.01, stop_timeout_s=0) as consumer,
     ):
         assert await one(consumer) == b"one"
 

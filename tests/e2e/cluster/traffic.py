@@ -18,7 +18,7 @@ from e2e.v2client import MESSAGE, Closed, Refused, V2Client
 from .processes import Cluster, Node
 
 PAUSE_S = 0.004  # between two publishes
-QUIET_S = 3.0  # a story is over when no message has come for so long
+QUIET_S = 3.0  # a story is over when none has come for so long; a second, where none is missing
 
 
 class Report(NamedTuple):
@@ -130,12 +130,16 @@ class Traffic:
             publisher.over.set()
         for publisher in self.publishers:
             publisher.join(30)
-        while self._newest() > time.monotonic() - QUIET_S:
+        while self._newest() > time.monotonic() - (1.0 if self._has_all() else QUIET_S):
             time.sleep(0.2)
         for consumer in self.consumers:
             consumer.over.set()
         for consumer in self.consumers:
             consumer.join(30)
+
+    def _has_all(self) -> bool:
+        got = {body for one in self.consumers for _, body in one.got}
+        return all(got.issuperset(one.acked) for one in self.publishers)
 
     def _newest(self) -> float:
         return max((consumer.got[-1][0] for consumer in self.consumers if consumer.got), default=0)
