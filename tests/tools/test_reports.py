@@ -274,3 +274,12 @@ def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_document_lists_them() -> None:
     text = DOCUMENT.read_text()
     assert re.findall(r"^\| (\d+) \| ", text, re.MULTILINE) == ["0", "1", "2", "130"]
+
+
+def test_the_line_of_a_check_names_the_worst() -> None:
+    found = [*(check.Finding(1, f"w{n}") for n in range(25)), check.Finding(2, "bad")]
+    output = check.verdict(lambda: found)
+    (line,) = output.lines
+    assert line.startswith("PENSTOCK CRITICAL - bad; w0; ")
+    assert line.endswith("; w18; 6 more")
+    assert len(output.document["findings"]) == 26

@@ -168,8 +168,8 @@ class Tail:
         """What lies below `offset` and was not handed is dropped, and does not count as handed.
         The caller has the windows step over it."""
 
-    def drop_open(self) -> None:
-        """Refuse what is in the open batch: its publishers get PUB_FAILED."""
+    def rest(self) -> None: ...  # drop committed batches while those of all tails are too many
+    def drop_open(self) -> None: ...  # refuse the open batch: its publishers get PUB_FAILED
 
     def validate(self) -> None: ...
 

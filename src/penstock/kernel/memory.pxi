@@ -284,6 +284,11 @@ cdef class Memory(Named):
         self.hub.give_batch(batch)
         return 0
 
+    def rest(self):
+        """One that nobody writes to gives way where all of them together are above their bound."""
+        while self.ring_count and self.hub.memory_bytes > self.hub.memory_bytes_max:
+            self.drop_oldest()
+
     cdef int trim(self, i64 below_offset) except -1:
         """Drop batches wholly below an offset, which all who read at this end have read; the most
         recent stay for those who want them again. So a buffer is used anew while in the cache."""

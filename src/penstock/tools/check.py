@@ -33,6 +33,7 @@ _BOUNDED = {
     "delayed": ("deferred_count", "delayed"),
 }
 Bound = int | None
+_SHOWN_MAX = 20  # findings of the line, which monitoring cuts at some kilobytes
 
 
 class Finding(NamedTuple):
@@ -85,8 +86,9 @@ def verdict(judge: Callable[[], Iterable[Finding]]) -> Output:
         found = [Finding(CRITICAL, str(error))]
     level = max((one.level for one in found), default=OK)
     rows = [{"level": WORDS[one.level], "text": one.line()} for one in found]
-    texts = "; ".join(one.line() for one in sorted(found, key=lambda one: -one.level))
-    line = f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else "")
+    texts = [one.line() for one in sorted(found, key=lambda one: -one.level)[:_SHOWN_MAX]]
+    texts += [f"{len(found) - _SHOWN_MAX:,} more"] if len(found) > _SHOWN_MAX else []
+    line = f"PENSTOCK {WORDS[level]}" + (f" - {'; '.join(texts)}" if texts else "")
     return Output({"status": WORDS[level], "findings": rows}, [line], level)
 
 

@@ -467,9 +467,11 @@ class Topic(TopicPublishing):
         return settled
 
     def rest(self) -> None:
-        """An idle topic holds no descriptors."""
+        """An idle topic holds no descriptors, and no memory that others need."""
         for replica in self.replicas.values():
             replica.rest()
+        for leader in self.leaders:
+            leader.tail.rest()
 
     def retain(self, wall_ns: int) -> None:
         """Remove nothing that the topic or a channel still needs."""
