@@ -170,7 +170,6 @@ class Tail:
 
     def rest(self) -> None: ...  # drop committed batches while those of all tails are too many
     def drop_open(self) -> None: ...  # refuse the open batch: its publishers get PUB_FAILED
-
     def validate(self) -> None: ...
 
     # --- tracing ---
