@@ -285,7 +285,7 @@ cdef class Memory(Named):
         return 0
 
     def rest(self):
-        """One that nobody writes to gives way where all of them together are above their bound."""
+        """While idle: drop batches as long as all tails together hold more than their bound."""
         while self.ring_count and self.hub.memory_bytes > self.hub.memory_bytes_max:
             self.drop_oldest()
 

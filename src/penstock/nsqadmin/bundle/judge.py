@@ -1,8 +1,8 @@
 """Findings about an installation, from a bundle.
 
 Most rules are those of nsqadmin's "needs attention" (attention.py), over a snapshot that is made
-anew from the bundle's two samples. These are of a bundle alone, because they need a view of several
-daemons at once, or of a machine:
+from the bundle's two samples. The following rules are for bundles alone, as they need a view of
+several daemons at once, or of a machine:
 
 | rule           | when                                                                   | level |
 |----------------|------------------------------------------------------------------------|-------|
