@@ -116,6 +116,24 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any], conn: Any) -
     assert counts(tails) == [1, 1, 5]
 
 
+def test_a_tail_that_writes_nothing_comes_last(side: Side, tails: list[Any], conn: Any) -> None:
+    tails[2].sealed_max = 0  # it was chosen first
+    tails[1].refusing = True
+    side.poll()
+    for _ in range(3):
+        conn.feed(pub(b"t", b"x"))
+        side.turn()
+    tails[0].append(b"before")
+    side.seal(tails[0])
+    side.fed(conn, pub(b"t", b"x"))  # behind what is being written
+    assert counts(tails) == [5, 0, 0]
+    tails[0].refusing = True
+    side.fed(conn, pub(b"t", b"x"))
+    assert (counts(tails), side.engine.dirty_tails()) == ([5, 0, 1], [])
+    tails[2].sealed_max = 1
+    assert side.engine.dirty_tails() == [tails[2]]
+
+
 def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: Any) -> None:
     side.fed(conn, pub(b"t 2", b"x"))
     side.engine.forget_tail(b"t", 2)

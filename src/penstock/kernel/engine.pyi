@@ -84,7 +84,7 @@ class Tail:
     # What would go above this is CROWDED; one publish may always wait (0: no bound).
     waiting_bytes_max: int
 
-    sealed_max: int  # with so many sealed batches, `dirty_tails` leaves the tail out
+    sealed_max: int  # with so many sealed batches, `dirty_tails` leaves it out; 0: routes do, too
 
     @property
     def written_end(self) -> int: ...

@@ -8,7 +8,7 @@
 #
 # A tail that refuses is passed by, and one that has as many sealed batches as it may is taken only
 # where all are like that: its open batch would wait for them. When another tail can write before
-# that, the route goes on to it.
+# that, the route goes on to it. One that writes nothing at all (`sealed_max` is 0) comes last.
 #
 # Nothing tells the route of a seal: it compares the number of the open batch with the one it chose.
 #
@@ -121,7 +121,7 @@ cdef class Route:
         if len(self.tails) == 1:
             return tail
         accepted = accepts(tail, count)
-        stays = accepted and tail.open_serial == self.serial
+        stays = accepted and tail.sealed_room and tail.open_serial == self.serial
         if stays and tail.can_seal():
             return tail
         if accepted and tail.can_seal() and self.goes_on(tail):
@@ -154,10 +154,7 @@ cdef class Route:
             if not accepts(tail, count):
                 continue
             if tail.can_seal():
+                return self.take(tail)
+            if not stays and (chosen is None or not chosen.sealed_room):
                 chosen = tail
-                break
-            if chosen is None and not stays:
-                chosen = tail
-        if chosen is None:
-            return self.current
-        return self.take(chosen)
+        return self.current if chosen is None else self.take(chosen)

@@ -97,8 +97,6 @@ cdef class Tail(Memory):
 
     @sealed_max.setter
     def sealed_max(self, Py_ssize_t count):
-        if count < 1:
-            raise ValueError(f"{count} sealed batches are too few to write anything")
         self.sealed_room = count
         if self.open_batch != NULL:
             self.mark_dirty()

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock import limits
 from penstock.broker.partition.appends import Traced
 from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.ports import Led
+from penstock.broker.replicas.forwarding import Forwarding
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
     PartitionElsewhere,
@@ -17,7 +20,7 @@ from penstock.errors import (
     WritesDisabled,
 )
 
-from ..replicas.cluster_world import ORDERS, Cluster
+from ..replicas.cluster_world import ORDERS, Cluster, target
 from ..world import Outcome, Start, World
 
 
@@ -59,6 +62,27 @@ class TestOfACluster:
         assert topic.refusal_by({0: 1, 1: 1}) == ""
         cluster.run()
         assert cluster.nodes[1].bodies(1) == b""  # nobody says here who leads it
+
+    def test_publishes_that_may_go_anywhere_do_not_wait_for_a_leader_out_of_reach(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = cluster.nodes[0]
+        outbox, refused = node.topic.outboxes[1], Outcome()
+        node.topic.publish([b"waits"], 0, refused, partition=1)
+        for _ in range(3):
+            cluster.run()
+            outcome = Outcome()
+            node.topic.publish([b"a"], 0, outcome)
+            cluster.run()
+            assert outcome.stored
+            assert outbox.tail.open_count == (refused.answers == [])
+            node.broker.replica_host.tick(cluster.clock.mono_ns())
+            cluster.clock.pass_ns(limits.FORWARD_WAIT_NS)
+        assert "no leader of partition 1 was reached" in str(refused.answers)
+        monkeypatch.setattr(Forwarding, "leader_of", lambda *_: Led(1, target(1)))
+        node.broker.replica_host.tick(cluster.clock.mono_ns())
+        node.topic.publish([b"b"], 0, nothing)
+        assert outbox.tail.open_count == 1
 
     def test_an_idempotent_producer_is_routed_to_the_partition_that_knows_it(
         self, cluster: Cluster

@@ -14,6 +14,9 @@ leader's node instead of into a log (`forwarding.py`), and the answer settles it
 | none for FORWARD_LACK_NS, and too few replicas live | which are missing: nothing is stored |
 | none yet, and the topic leaves this node | that it is not known |
 
+While no leader can be reached, publishes that name neither partition nor key go to the topic's
+other partitions. A leader may live and be out of this node's reach for long.
+
 One append is in flight at a time, and messages that arrive meanwhile form the next. When this node
 itself begins to lead the partition, the outbox is retired: it accepts nothing more, and its
 messages go to the new leader, here.
@@ -71,6 +74,7 @@ class Outbox:
         self._append_done: list[PublishDone] = []
         self._append = b""  # sealed, and not answered; empty: there is none
         self._is_sent = False
+        self._is_retired = False
         self._since_ns = 0  # since when it looks for a leader that stores; 0: it does not
         self._gathering = RowGathering(context.gathering, context.clock)
         self._append_count = 0  # messages
@@ -102,12 +106,16 @@ class Outbox:
 
     def write(self, wall_ns: int) -> None:
         """Send gathered publishes, and those that the first target did not store."""
-        if self._is_sent or self.is_empty:
+        if self._is_sent or (self.is_empty and self.tail.sealed_max):
             return
         led = self._forwarding.leader_of(self.topic.name, self.number)
         if led is None:
             self._wait()
             return
+        if not self.tail.sealed_max:
+            self.tail.sealed_max = 1
+            if self.is_empty:
+                return
         if not self._append:
             count, gathering = self.tail.open_count, self._gathering
             if gathering.due_ns and gathering.waits(self, count, self.tail.open_bytes):
@@ -156,7 +164,11 @@ class Outbox:
         self._context.engine.wake()
 
     def _wait(self) -> None:
-        self._since_ns = self._since_ns or self._context.clock.mono_ns()
+        if not self.is_empty:
+            self._since_ns = self._since_ns or self._context.clock.mono_ns()
+        elif self._is_retired:
+            return
+        self.tail.sealed_max = 0
         self._forwarding.wait(self)
 
     def tick(self, mono_ns: int) -> None:
@@ -194,8 +206,8 @@ class Outbox:
     def retire(self) -> None:
         """This node leads the partition from now on: its publishes go to the leader."""
         self._context.engine.detach_tail(self._name, self.number)
-        if not self.is_empty:
-            self._wait()
+        self._is_retired = True
+        self._wait()
 
     def adopt(self, done: list[PublishDone]) -> None:
         """Publishes gathered for an ended leadership go to the next leader."""
@@ -204,6 +216,7 @@ class Outbox:
         self.retire()
 
     def close(self, reason: str) -> None:
+        self._is_retired = True
         self._fail(reason)
         self._context.engine.forget_tail(self._name, self.number)
 
