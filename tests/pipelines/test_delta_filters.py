@@ -11,12 +11,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cases import each
-from penstock.pipelines import archive, maintenance, trace
+from penstock.pipelines import archive, maintenance, topic_logs, trace
 from penstock.pipelines.delta_frames import frame_of
 from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.lifecycles import lives
 from penstock.spark import delta_files
 from penstock.spark.delta_table import Shape, TableLocation, commit
+from penstock.trace.events import TOPIC
 
 from .deltareaders import READERS, Count, truths, wrong
 from .sample import defaults
@@ -69,6 +70,7 @@ def make_trace(path: Path) -> Path:
 
 def make_lives(path: Path) -> Path:
     traced = make_trace(path.with_name(f"{path.name}_of"))
+    topic_logs.claim(TableLocation(str(traced), {}), "test", [TOPIC])
     lives.LifeTable(str(traced), str(path)).update()
     return path
 

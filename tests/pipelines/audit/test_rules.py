@@ -144,16 +144,19 @@ class ClusterHistory(History):
     def _place(self) -> None:
         bodies: dict[int, list[list[Event]]] = {node: [[]] for node in (1, 2, 3)}
         leaders: dict[int, int] = {}
+        last_us: dict[int, int] = {}  # by partition: a leader is another than one that is known
         self.placed, self.starts, self.noted = [], [], ()
         for event in sorted(self.events, key=lambda event: event.time_ns):
-            leader = leaders.get(event.partition, 1)
-            if event.message_id and self.dice.random() < 0.1:
-                leaders[event.partition] = self.dice.choice([1, 2, 3])
+            us, leader = event.time_ns // 1000, leaders.get(event.partition, 1)
+            if event.message_id:
+                if last_us.get(event.partition, us) < us and self.dice.random() < 0.1:
+                    leaders[event.partition] = self.dice.choice([1, 2, 3])
+                last_us[event.partition] = us
             of_node = bodies[leaders.get(event.partition, 1)]
             is_changed = leaders.get(event.partition, 1) != leader
             if is_changed or len(of_node[-1]) > self.dice.randrange(30):
                 of_node.append([])
-            position = event.time_ns // 1000, len(of_node[-1])
+            position = us, len(of_node[-1])
             of_node[-1].append(event)
             self.placed.append(Placed(position, event))
             if is_changed:

@@ -155,7 +155,8 @@ class Console:
                 shown = shown[:90] + ("…" if len(shown) > 90 else "")
                 ui.menu_item(shown, partial(self._sql.set_value, str(text))).props(_ITEM)
             if not found:
-                ui.menu_item("No statement has run in this browser yet.").props(f"{_ITEM} disable")
+                none = ui.menu_item("No statement has run in this browser yet.")
+                none.props(_ITEM).props("disable")
             else:
                 ui.separator()
                 ui.menu_item("Forget these", lambda: ui.run_javascript(_FORGET)).props(_ITEM)
