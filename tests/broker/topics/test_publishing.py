@@ -82,7 +82,10 @@ class TestOfACluster:
         monkeypatch.setattr(Forwarding, "leader_of", lambda *_: Led(1, target(1)))
         node.broker.replica_host.tick(cluster.clock.mono_ns())
         node.topic.publish([b"b"], 0, nothing)
-        assert outbox.tail.open_count == 1
+        assert (outbox.tail.open_count, outbox.tail.sealed_max) == (1, 1)
+        monkeypatch.undo()
+        node.broker.replica_host.unlinked(1)  # no publish has come upon it yet
+        assert outbox.tail.sealed_max == 0
 
     def test_an_idempotent_producer_is_routed_to_the_partition_that_knows_it(
         self, cluster: Cluster

@@ -71,6 +71,7 @@ class Forwarding:
         self.lack = host.lack
         self._number = 0
         self._sent: dict[int, _Sent] = {}
+        self.outboxes: set[Outbox] = set()  # in use
         self._waiting: dict[Outbox, None] = {}  # for a leader
 
     # --- the node that sends ---
@@ -135,6 +136,8 @@ class Forwarding:
         for sent in [self._sent.pop(number) for number in lost]:
             reason = f"the link to node {node}, which led it, has ended"
             sent.done(ForwardAnswer(Ending.UNKNOWN, reason=reason))
+        for outbox in self.outboxes:
+            outbox.look()
 
     # --- the node that leads ---
 

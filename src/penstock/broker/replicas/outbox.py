@@ -64,6 +64,7 @@ class Outbox:
         self.sealed_base = self.sealed_base_id = 0  # of the append that was answered last
         self._context = context
         self._forwarding = forwarding
+        forwarding.outboxes.add(self)
         self._name = topic.name.encode()
         self.tail = tail or context.engine.tail(self._name, 0, 0, number)
         self.tail.owner = self
@@ -74,7 +75,6 @@ class Outbox:
         self._append_done: list[PublishDone] = []
         self._append = b""  # sealed, and not answered; empty: there is none
         self._is_sent = False
-        self._is_retired = False
         self._since_ns = 0  # since when it looks for a leader that stores; 0: it does not
         self._gathering = RowGathering(context.gathering, context.clock)
         self._append_count = 0  # messages
@@ -126,6 +126,11 @@ class Outbox:
             self._open_done, self._append_done = [], self._open_done
         self._send(led)
 
+    def look(self) -> None:
+        """A link has ended."""
+        if not self._is_sent and self._forwarding.leader_of(self.topic.name, self.number) is None:
+            self._wait()
+
     def stay(self) -> list[tuple[Any, ...]]:
         """As in `GroupCommit`: nothing is stored here that the kernel could continue."""
         return []
@@ -166,7 +171,7 @@ class Outbox:
     def _wait(self) -> None:
         if not self.is_empty:
             self._since_ns = self._since_ns or self._context.clock.mono_ns()
-        elif self._is_retired:
+        elif self not in self._forwarding.outboxes:
             return
         self.tail.sealed_max = 0
         self._forwarding.wait(self)
@@ -206,7 +211,7 @@ class Outbox:
     def retire(self) -> None:
         """This node leads the partition from now on: its publishes go to the leader."""
         self._context.engine.detach_tail(self._name, self.number)
-        self._is_retired = True
+        self._forwarding.outboxes.discard(self)
         self._wait()
 
     def adopt(self, done: list[PublishDone]) -> None:
@@ -216,7 +221,7 @@ class Outbox:
         self.retire()
 
     def close(self, reason: str) -> None:
-        self._is_retired = True
+        self._forwarding.outboxes.discard(self)
         self._fail(reason)
         self._context.engine.forget_tail(self._name, self.number)
 
