@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,29 @@ async def test_everything_is_registered_and_changes_follow(world: World) -> None
         "UNREGISTER v c#ephemeral",
         "UNREGISTER v",
     ]
+
+
+def test_a_change_in_the_moment_in_which_an_nsqlookupd_is_gone() -> None:
+    """On the loop of the daemons: its transports refuse what comes once they are closed."""
+
+    async def story() -> None:
+        loop, faults = asyncio.get_running_loop(), list[Any]()
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        async with a_world() as world:
+            await world.connected()
+
+            def change_again() -> None:
+                world.changed(TopicChange.TOPIC_CREATED, "v")
+                if world.lookups.http_addresses() and not faults:
+                    loop.call_soon(change_again)
+
+            change_again()
+            await asyncio.sleep(0.01)
+            world.lookupd.hang_up()  # with bytes unread: a reset
+            await until(lambda: bool(faults) or not world.lookups.http_addresses())
+        assert faults == []
+
+    uvloop.run(story())
 
 
 @within(a_world)

@@ -235,6 +235,8 @@ class LookupPeer:
             self._write(self._dialogue.command(command))
 
     def _write(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            return  # uvloop would raise, in whoever changed a topic; the next connection has it all
         self._writer.write(data)
         if data and self._overdue.when() is None:
             self._await_answer()
