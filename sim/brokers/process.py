@@ -42,7 +42,7 @@ class Process:
 
     def _handle(self, event: tuple[Any, ...]) -> None:
         self.events.append(event)
-        if event[0] == Event.LINE:  # a FIN where nothing is subscribed any more
+        if event[0] in (Event.LINE, Event.FIN_FAILED):  # nothing subscribed, or in flight, any more
             event[1].resume()
 
     def turn(self) -> None:
