@@ -153,3 +153,14 @@ def test_a_corrupt_head_is_found_and_hides_no_message(disk: SimDisk) -> None:
         assert bodies_from(log, 0) == [body(n) for n in range(120)]
         log.close()
         disk.flip(path, position, 2)
+
+
+def test_behind_a_head_there_may_be_no_intact_batch() -> None:
+    disk = SimDisk()
+    disk.mkdir(path_of(ORDERS))
+    log = PartitionLog.create(disk, path_of(ORDERS), SMALL, ORDERS)
+    Writer(log).fill(1)
+    log.close()
+    disk.flip(segments(disk)[0], HEAD_BYTES + 90, 2)
+    with pytest.raises(LogDamaged):
+        opened(disk).read(0, 999)

@@ -124,7 +124,7 @@ class LogReader:
         """Whole intact batches from the one that holds `offset`: at least one, and no more than
         `bytes_max` unless that one is larger. The caller checks that `offset` is in the log."""
         (segment, position, claimed), base = self._position_of(offset)
-        room = segment.data_bytes - position
+        room = max(segment.data_bytes - position, 0)  # none behind the head: all of it is corrupt
         wanted = max(bytes_max, HEADER_BYTES)
         if wanted < claimed <= room:
             wanted = claimed + SHORT_HEADER_BYTES  # with what tells how long the next one is
