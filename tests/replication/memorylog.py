@@ -17,7 +17,7 @@ class MemoryLog:
     def extent(self) -> Extent:
         epochs: list[tuple[int, int]] = []
         for offset, epoch in enumerate(self.batches):
-            if not epochs or epochs[-1][0] != epoch:
+            if epoch and (not epochs or epochs[-1][0] != epoch):  # 0: it is corrupt
                 epochs.append((epoch, offset))
         return Extent(0, self.end, tuple(epochs))
 

@@ -79,6 +79,12 @@ def test_another_last_common_batch_stops_the_replica() -> None:
     assert follower.effects() == []
 
 
+def test_a_log_without_an_intact_batch_stops_the_replica() -> None:
+    follower = Follower(MemoryLog([0, 0]))
+    follower.machine.hello(SESSION, 5)
+    assert follower.effects() == [Stop("no batch of its log is intact")]
+
+
 def test_committed_batches_are_not_cut() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
     follower.greet()

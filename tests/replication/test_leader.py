@@ -113,6 +113,13 @@ def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_c
     assert any(isinstance(one, Propose) for one in effects)
 
 
+@pytest.mark.parametrize("other", [B, C])
+def test_a_leader_without_an_intact_batch_leaves_the_partition_to_a_member(other: Member) -> None:
+    leadership = Leadership(log=MemoryLog([0, 0]))
+    leadership.match(other, 2)
+    assert leadership.machine.over is (other in RECORD.members)
+
+
 def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
     leadership = Leadership(RECORD._replace(members=(A,)))
     leadership.sync()

@@ -6,6 +6,7 @@ is.
 | UNMATCHED | `hello`, epoch not below the promised | MATCHING | SaveEpoch (new), ReportExtent |
 | any but STOPPED | `hello`, a lower epoch | the same | Refuse |
 | any | `hello`, an older session | the same | |
+| any | `hello`, and no batch of this log is intact | STOPPED | Stop |
 | MATCHING | `match_at`, the chain is this log's | FOLLOWING | Truncate, Sync, Matched |
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
@@ -88,10 +89,13 @@ class PartitionFollower:
         if epoch < self.epoch:
             self.out.append(Refuse(session, self.epoch))
             return
+        extent = self.log.extent()
+        if extent.is_unknown:
+            self._stop("no batch of its log is intact")
+            return
         self._promise(epoch)
         self.session = session
         self.state = Following.MATCHING
-        extent = self.log.extent()
         report = ReportExtent(session, epoch, self.replica, self.generation, extent, self.committed)
         self.out.append(report)
 

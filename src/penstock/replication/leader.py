@@ -272,6 +272,9 @@ class PartitionLeader:
             return
         peer.replica, peer.generation, peer.admitted = replica, generation, None
         self.rests = False
+        if self.log.extent().is_unknown and self.record.has(node, replica):
+            self.leave("no batch of its log is intact, and another member is there")
+            return
         end = common_end(self.log.extent(), extent)
         if end is None:
             self.out.append(BeginAt(node, session, self.log.extent().start))

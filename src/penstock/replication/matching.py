@@ -27,6 +27,11 @@ class Extent(NamedTuple):
     end: int
     epochs: tuple[tuple[int, int], ...]
 
+    @property
+    def is_unknown(self) -> bool:
+        """There are batches, and none of them is intact: it matches nothing."""
+        return self.start < self.end and not self.epochs
+
     def end_of(self, index: int) -> int:
         """The end of the epoch at this index of the list."""
         return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
