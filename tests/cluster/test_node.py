@@ -40,18 +40,22 @@ def test_a_leader_with_a_corrupt_log_gives_way_until_it_is_repaired(cluster: Joi
     cluster.until(lambda: cluster.leader("orders") is corrupt, 60)
 
 
-@pytest.mark.parametrize("file", ["topic.json", "0/replica.json", "0/producers"])
+FIRST_SEGMENT = "0/00000000000000000000.log"  # behind its head is the only batch
+
+
+@pytest.mark.parametrize("file", ["topic.json", "0/replica.json", "0/producers", FIRST_SEGMENT])
 def test_an_unreadable_replica_is_dropped_and_copied_again(
     cluster: JoinedCluster, file: str
 ) -> None:
     cluster.make("orders")
     cluster.publish("orders", *(b"%d" % n for n in range(10)))
     cluster.until(lambda: cluster.is_whole("orders"))
+    cluster.run(2)
     number = next(node.number for node in cluster.nodes if node is not cluster.leader("orders"))
     before = cluster.record("orders").member_on(number)
     cluster.kill(number)
     disk = cluster.nodes[number].disk
-    disk.flip(f"{PATH}/topics/orders/{file}", 20, 3)
+    disk.flip(f"{PATH}/topics/orders/{file}", 200 if file == FIRST_SEGMENT else 20, 3)
     node = cluster.start(number)
     cluster.until(lambda: cluster.record("orders").member_on(number) not in (None, before), 60)
     assert node.replicated("orders", 0) is not None
@@ -280,6 +284,7 @@ def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: Joine
     assert cluster.record("orders").has(node.number, replicated.own.replica)
     assert replicated.replica.log.written_end == 2
     assert len(node.disk.listdir("/data/aside")) == 1
+    assert node.broker.health == "OK"
 
 
 def hosted_on(node: JoinedNode) -> ReplicatedPartition:

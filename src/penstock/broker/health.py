@@ -15,9 +15,10 @@ _log = logging.getLogger("penstock.broker")
 
 @unique
 class Trouble(IntEnum):
-    """Kinds of trouble. STOPPED, DAMAGED, LEFTOVERS and SET_ASIDE stay until a restart; the others
-    end with the next success, CORRUPT when retention has removed the corrupt batches, MISSING when
-    every channel is past them, JOURNAL_CORRUPT when the file was begun again."""
+    """Kinds of trouble. STOPPED, DAMAGED, LEFTOVERS and SET_ASIDE stay until a restart, those of a
+    replica until its cluster has moved it or made it anew; the others end with the next success,
+    CORRUPT when retention has removed the corrupt batches, MISSING when every channel is past
+    them, JOURNAL_CORRUPT when the file was begun again."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored

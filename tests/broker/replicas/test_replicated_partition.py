@@ -152,6 +152,18 @@ def test_a_failed_write_of_a_leader_is_shown_until_there_is_room(
     assert node.broker.health == "OK"
 
 
+def test_a_log_that_could_not_be_read_is_no_trouble_of_a_follower(cluster: Cluster) -> None:
+    cluster.publish(0, b"1", b"2")
+    cluster.elect(1)
+    node = cluster.nodes[1]
+    node.disk.inject(Fault("read", errno.EIO, ".log", times=0))
+    node.consume()
+    cluster.run()
+    assert "cannot be read" in node.broker.health
+    cluster.elect(0)
+    assert node.broker.health == "OK"
+
+
 def test_windows_of_a_leadership_that_ends_within_a_turn_accept_nothing(cluster: Cluster) -> None:
     """They stay until the end of the turn, and their tail is the outbox's by then."""
     leader = cluster.nodes[0]

@@ -439,7 +439,8 @@ class Leader:
     def leave(self) -> None:
         """The kernel forgets the tail; the windows are gone already."""
         self._context.engine.forget_tail(self.topic.name.encode(), self.number)
-        self._context.health.clear(self.replica.label, Trouble.CONCEDED)
+        for trouble in (Trouble.CONCEDED, Trouble.READ):
+            self._context.health.clear(self.replica.label, trouble)
         if self.cursors is not None:
             self.cursors.discard()
 

@@ -245,6 +245,7 @@ class ReplicaHost:
         self._awake.pop(replicated, None)
         del topic.replicas[replica.number]
         replica.close()
+        self._context.health.forget(replica.label)  # its troubles went with it
         topic.refresh_refusal()
         aside = f"{topic.name}-{replica.number}-{replicated.own.file.replica_id}"
         try:
@@ -253,6 +254,7 @@ class ReplicaHost:
             if not topic.replicas:
                 for one in [one for one in self._set_aside if one.identity == target.identity]:
                     self.discard(topic.name, one.partition)
+                self._context.health.forget(topic.name)
                 if stays:  # nothing is written: the disk may be full
                     self._keep_in_memory(topic)
                     self._files.remove(topic.name)
