@@ -255,6 +255,10 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     cluster.until(lambda: ORDERS not in cluster.nodes[gone].cluster_node.reconciler.targets)
     assert cluster.nodes[gone].disk.listdir("/data/aside")
     assert hosted_on(cluster.nodes[left_out]).replica.log.written_end == 1
+    cluster.delete("orders")
+    cluster.run(5)
+    replication = cluster.nodes[gone].broker.context.replica_host.replication
+    assert replication.epoch_ledger.ledger.replicas == {}
 
 
 def test_ticks_and_heartbeats_ask_an_idle_node_for_no_turn(cluster: JoinedCluster) -> None:

@@ -121,10 +121,13 @@ class Reconciler:
         if held is None:
             return  # absence deletes nothing
         topic = held.document
-        self._release_others(name, topic)
+        identity = target_for(topic.identity, 0).identity
+        self._release_others(name, topic, identity)
         if topic.deleted:
             self._gone.setdefault(name, self._now_ns)
             self._adopted.pop(name, None)
+            self._had = {one for one in self._had if one.identity != identity}
+            self.replica_host.forget(identity_text(topic.identity))
             return
         current = {
             one: record
@@ -179,10 +182,9 @@ class Reconciler:
             _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", moved_to)
         self.unchecked |= known ^ listed  # the leaders should know
 
-    def _release_others(self, name: str, topic: Topic) -> None:
+    def _release_others(self, name: str, topic: Topic, identity: int) -> None:
         """Replicas of a deleted topic, or of an earlier topic of the name. A node that was down
         meanwhile finds them on its disk."""
-        identity = target_for(topic.identity, 0).identity
         self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
         for target in self.replica_host.targets_of(name):
             if topic.deleted or target.identity != identity:
@@ -281,16 +283,10 @@ class Reconciler:
         return True
 
     def _release(self, name: PartitionName, target: Target, stays: bool) -> None:
-        replicated = self.replica_host.replica(target)
         moved_to = self.replica_host.release(target, stays)
         if stays:
             _log.warning("%s/%d is no longer assigned to this node: moved to %s", *name, moved_to)
         self._report()  # its leadership is over
-        held = self.view.topics.get(name.topic)
-        is_over = held is not None and held.document.deleted
-        if replicated is not None and is_over:
-            self.replica_host.replication.epoch_ledger.forget(replicated.key)
-            self._had.discard(target)
         if self.names.pop(target, None) is not None:
             del self.targets[name]
 

@@ -174,7 +174,6 @@ class EpochLedger:
         self._put(key, ReplicaEntry(self.epoch(key), record), then)
 
     def forget(self, key: ReplicaKey) -> None:
-        """The topic was deleted: its identity never comes again."""
         if self.ledger.replica(key) is not None:
             self._numbers.pop(key, None)
             self.ledger.drop(key)

@@ -46,6 +46,7 @@ from penstock.broker.topics.topic_file import TopicFile
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import ASIDE_KEPT_NS, AUTHORITY_NS
 from penstock.log import names
+from penstock.log.ledger import ReplicaKey
 from penstock.log.replica_file import ReplicaFile, State, encode_replica, replica_id
 from penstock.replication.effects import Acknowledge
 from penstock.replication.frames import AppendFrame, Target
@@ -259,8 +260,14 @@ class ReplicaHost:
                     self._keep_in_memory(topic)
                     self._files.remove(topic.name)
                 else:
-                    self._started.pop(topic.identity, None)
                     self._drop_topic(topic)
+
+    def forget(self, identity: str) -> None:
+        """The topic was deleted, and its identity never comes again. Its replicas may have moved
+        to other nodes before."""
+        self._started.pop(identity, None)
+        for number in range(limits.PARTITIONS_MAX):
+            self.replication.epoch_ledger.forget(ReplicaKey(identity, number))
 
     def discard(self, topic: str, partition: int | None = None) -> str:
         """Move an unreadable replica, or (None) a topic with an unreadable file, out of the way.
