@@ -137,6 +137,7 @@ class DeadLetters:
         self._under_way: dict[Window, set[int]] = {}  # ids whose dead letters are being written
         self._redrives: dict[Channel, Redrive] = {}
         self._holding: dict[Channel, None] = {}  # channels with messages that stay
+        self._troubled: set[str] = set()  # topics with messages that wait: health says so
 
     def validate(self) -> None:
         if not all(self._under_way.values()):
@@ -219,7 +220,7 @@ class DeadLetters:
             if error is not None:
                 self._put_back(channel, window, list(dead_letters), error)
                 return
-            self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
+            self._clear({channel.topic.name})
             for id in dead_letters if channel.has(window) else ():
                 channel.dead_letter_count += _settle(window, id)
             self.collect(channel)
@@ -297,8 +298,15 @@ class DeadLetters:
             return
         reason = error.reason if isinstance(error, Refused | StorageError) else str(error)
         name = channel.topic.name
+        self._troubled.add(name)
         text = f"{name}:{channel.name}: messages wait for the dead-letter topic: {reason}"
         self._context.health.report(name, Trouble.DEAD_LETTERS, text)
+
+    def _clear(self, topics: set[str]) -> None:
+        """Their messages wait no more: they are dead letters, or none has to become one."""
+        self._troubled -= topics
+        for name in topics:
+            self._context.health.clear(name, Trouble.DEAD_LETTERS)
 
     # --- and back ---
 
@@ -347,6 +355,8 @@ class DeadLetters:
         for channel in retries:
             if not channel.deleted:
                 self.collect(channel)
+        waiting = (*self._retries, *(window.owner for window in self._under_way))
+        self._clear(self._troubled - {channel.topic.name for channel in waiting})
         for redrive in list(self._redrives.values()):
             if redrive.rests:
                 redrive.go_on()
