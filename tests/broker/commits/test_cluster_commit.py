@@ -68,14 +68,24 @@ def test_batches_are_numbered_in_the_order_of_the_stages(world: World, leaders: 
     assert commit(world, "app", 7, ("t", "x"), ("t", "y")).answers == REPEATED
 
 
-def test_a_stage_with_an_unknown_outcome_is_sent_again(world: World, leaders: Leaders) -> None:
-    leaders.endings = [Ending.STORED, Ending.UNKNOWN, Ending.NOT_LED]
+@pytest.mark.parametrize(
+    ("first", "others", "left"),
+    [
+        (Ending.STORED, Ending.UNKNOWN, [(2, 2), (4, 1)]),
+        (Ending.NOT_LED, Ending.REFUSED, [(0, 2), (2, 2), (4, 1)]),  # for want of the first
+        (Ending.STORED, Ending.REFUSED, [(2, 2), (4, 1)]),  # for want of room
+    ],
+)
+def test_batches_that_were_not_stored_are_sent_again(
+    world: World, leaders: Leaders, first: Ending, others: Ending, left: list[tuple[int, int]]
+) -> None:
+    leaders.endings = [first, others, others]
     answers = Answers()
     world.broker.commits.commit("app", 1, [Ref("t", "x")], answers)
     while not answers.answers:
         world.pass_ns(limits.SECOND)
     assert answers.answers == done(5)
-    assert leaders.numbers == [(0, 2), (2, 2), (4, 1), (2, 2), (4, 1)]
+    assert leaders.numbers == [(0, 2), (2, 2), (4, 1), *left]
 
 
 def test_a_refusal_keeps_the_stages(world: World, leaders: Leaders) -> None:

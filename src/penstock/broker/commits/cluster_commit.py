@@ -109,16 +109,17 @@ class ClusterCommitRun(CommitRun):
                     forwarding.send(led, batch, partial(self._answered, answers, index))
                 while len(answers) < len(batches) and not self.stops:
                     yield
-            for answer in answers.values():
-                if answer.ending is Ending.REFUSED:
-                    raise Refused(f"topic {part.topic}/{part.partition}: {answer.reason}")
-            ends = {index: answer.ending for index, answer in answers.items()}
-            left = [b for i, b in enumerate(batches) if ends.get(i) is not Ending.STORED]
-            if left and (self.stops or clock.mono_ns() >= deadline_ns):
+            stored = 0
+            while stored in answers and answers[stored].ending is Ending.STORED:
+                stored += 1
+            # Later ones may be refused for want of those before them, or of room behind them.
+            if not stored and 0 in answers and answers[0].ending is Ending.REFUSED:
+                raise Refused(f"topic {part.topic}/{part.partition}: {answers[0].reason}")
+            batches = batches[stored:]
+            if batches and (self.stops or clock.mono_ns() >= deadline_ns):
                 text = f"commit {self.file.version} of {self.file.app} waits for a leader of "
                 raise CommitUnfinished(self._directory, f"{text}{part.topic}/{part.partition}")
-            batches = left
-            if batches:
+            if batches and not stored:
                 yield  # about a second: `Commits.housekeeping`
 
     def _answered(
