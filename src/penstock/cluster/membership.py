@@ -86,7 +86,7 @@ class Members:
         if machine.end > machine.committed:
             self._busy_ns[name] = mono_ns
         for node in self._leavers:
-            self._drop_from_all(node, mono_ns)
+            self._drop_from(name, node, mono_ns)
 
     def leadership_ended(self, name: PartitionName) -> None:
         self.machines.pop(name, None)
@@ -193,13 +193,17 @@ class Members:
             self._busy_ns[name] = min(busy_ns + stood_ns, mono_ns)
 
     def _drop_from_all(self, node: int, mono_ns: int) -> None:
-        for name, machine in tuple(self.machines.items()):
-            if machine.record.member_on(node) is None or machine.is_changing:
-                continue
-            if not self._drop(name, (node,), mono_ns):
-                self._busy_ns.setdefault(name, mono_ns)
-                if len(machine.record.members) <= machine.record.members_min:
-                    self.readmission.need()
+        for name in tuple(self.machines):
+            self._drop_from(name, node, mono_ns)
+
+    def _drop_from(self, name: PartitionName, node: int, mono_ns: int) -> None:
+        machine = self.machines[name]
+        if machine.record.member_on(node) is None or machine.is_changing:
+            return
+        if not self._drop(name, (node,), mono_ns):
+            self._busy_ns.setdefault(name, mono_ns)
+            if len(machine.record.members) <= machine.record.members_min:
+                self.readmission.need()
 
     def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
         machine = self.machines[name]
