@@ -115,9 +115,7 @@ class Transaction(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The answer to a transaction. `revision`: of its changes (DONE), of the comparison (REFUSED),
-    or 0 (UNKNOWN). `found`: the compared keys at a refusal, without those that do not exist.
-    `reason`: why the outcome is unknown, for people.
+    """The answer to a transaction.
 
     `revision`: DONE, that of its changes; REFUSED, the one at which it was compared; UNKNOWN: 0.
     `found`: REFUSED, the compared keys as they stood then. A key that is not there is left out.

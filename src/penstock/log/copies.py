@@ -26,9 +26,8 @@ before it and the intact one behind it:
 What was fetched is written there, and synced, before a reader is given any of it. It may be the
 beginning of the range only; the rest stays corrupt. It is refused, and nothing is written, unless
 
-1. it keeps the rules of a leader's append (`copies.py`): intact batches without a gap, from the
-first
-   offset of the range on, behind the very batch that stands before it here;
+1. it keeps the rules of a leader's append: intact batches without a gap, from the first offset of
+   the range on, behind the very batch that stands before it here;
 2. where it reaches the end of the range it has exactly the room's length, and no higher epoch than
    the batch behind; where it does not, it is shorter.
 

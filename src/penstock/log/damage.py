@@ -5,8 +5,8 @@ search, the making of an index. The owner of the log hears of each range that wa
 A range leaves the list when retention has removed it, or another replica's batches have replaced
 it.
 
-A range that `penstock log repair` gave up stands in the file `lost` (`damage.py`): it is no news on
-a node by itself. Of a partition that has other replicas one of those may have it (`lost_is_news`).
+A range that `penstock log repair` gave up stands in the file `lost`: it is no news on a node by
+itself. Of a partition that has other replicas one of those may have it (`lost_is_news`).
 
 The file `lost` of a partition: offsets that an operator has given up (`penstock log repair`).
 

@@ -2,7 +2,7 @@
 
 A change is seen at once and is safe when `synced_number` has reached the number that it got. All
 changes of a turn go out with one write and one sync; those that come while a sync is under way
-gather for the next. The format, and what a corrupt file means, are in `ledger.py`.
+gather for the next.
 
 One thread makes all calls but `LedgerJob.run`.
 

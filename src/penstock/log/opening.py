@@ -161,7 +161,7 @@ class Opening:
         return PartitionStopped(self._directory, f"the replica was given up: {replica.reason}")
 
     def _drop_leftovers(self, found: list[str], bases: set[int]) -> None:
-        """Spares (see spares.py) and indexes whose segment was removed. They take room and nothing
+        """Spares (see writer.py) and indexes whose segment was removed. They take room and nothing
         reads them: a failed removal is reported, and the next start tries again."""
         for name in found:
             base = names.index_base(name)
@@ -218,8 +218,7 @@ class Opening:
 
     def _tail_start(self, segment: Segment, offset: int) -> tuple[int, int]:
         """The last index entry at or below `offset` if the segment agrees with it, or the front.
-        The
-        entries after it are made anew by the walk."""
+        The entries after it are made anew by the walk."""
         index = self._index(segment)
         number = index.at_offset(offset)
         if number >= 0:

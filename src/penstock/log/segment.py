@@ -158,8 +158,7 @@ class Preallocation:
         pages twice, once for the zeros and once for itself.
 
         This is done for speed alone, so a failure decides nothing: the space is given back as far
-        as
-        possible, and the write itself will find out whether the disk is full.
+        as possible, and the write itself will find out whether the disk is full.
         """
         self.prepared = end  # the write itself brings the bytes up to here
         if length >= limits.PREALLOCATE_FOR_BYTES_MAX:

@@ -9,7 +9,7 @@ that has lost acknowledged data. So
    so a lower one is as true. For a log that is emptied it says 0.
 2. Ranges that were given up (`lost`) and will be gone are forgotten: other batches will have
    these offsets.
-3. What is to be kept aside is copied (`truncation.py`).
+3. What is to be kept aside is copied (`Aside`).
 4. Whole segments go from the end of the log on, each gone for good before the next: what is left
    is always a beginning of the log, and the headers in a beginning speak of that beginning alone.
 5. The segment in which the log now ends is truncated.

@@ -21,9 +21,9 @@ the log from there on. Two rules make that right:
 | while the file is replaced | the old end or the new | the log from there gives the same |
 | never, but bits rot behind `end` | | a producer whose last batch is unreadable meets a gap |
 
-Of a replica of several the table is as of the committed end (`replica.producerline` says why): a
-follower folds what it learns to be committed, a new leader takes what lies above as pending, and a
-learner is given its leader's table. The file is made with the replica, so "before the first such
+Of a replica of several the table is as of the committed end, since a new leader may cut what lies
+above: a follower folds what it learns to be committed, a new leader takes the rest as pending, and
+a learner is given its leader's table. The file is made with the replica, so "before the first such
 batch" holds for batches that come from a leader, too.
 
 `idempotent.py` has the publishes that are on their way.

@@ -12,7 +12,7 @@ Looking up a time in the log costs a few reads, so each look also finds out when
 due; until then a topic costs one comparison.
 
 While the log's timestamps lie in the future, because the clock was ahead when they were written,
-they say nothing, and the time at which an offset was first seen counts (`retention.py`).
+they say nothing, and the time at which an offset was first seen counts (`AgeMarks`).
 
 How old messages are at least, where their own timestamps cannot say.
 
