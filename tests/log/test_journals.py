@@ -24,7 +24,7 @@ from penstock.log.fold import (
     start_entry,
 )
 from penstock.log.follower_journal import NOTHING, FollowedJournal
-from penstock.log.journal_file import RECORD_BYTES, read_journal
+from penstock.log.journal_file import read_journal
 from sim.disk import Fault, SimDisk
 
 from .helpers import durable_disk
@@ -59,9 +59,9 @@ def problem(data: bytes) -> tuple[int, str, bool]:
     ("record", "reason"),
     [
         (b"PSJ2" + change(1)[4:], "no record begins here"),
-        (forged(change(1), claimed=RECORD_BYTES - 1), "a record cannot be 39 bytes long"),
+        (forged(change(1), claimed=39), "a record cannot be 39 bytes long"),
         (change(1)[:-1] + b"\xff", "the checksum of the record is wrong"),
-        (forged(change(1), flags=4), "the record's parts do not fit its length"),
+        (forged(change(1), flags=4), "it says of itself that it is synced"),
         (forged(change(1), cut=1), "the record's parts do not fit its length"),
         (forged(change(1), cut=33), "the record's parts do not fit its length"),
         (SNAPSHOT, "a journal has one snapshot, at its front"),

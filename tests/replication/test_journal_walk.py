@@ -164,9 +164,6 @@ class World:
             position = Position(generation_of(node.epoch, self.generations), 0)
         else:
             position = position._replace(sequence=position.sequence + 1)
-        if self.dice.random() < 0.02:
-            node.leader.write_failed()
-            return
         start += self.dice.random() < 0.2
         node.entry = position, facts | {self.facts}, start
         new = frozenset({self.facts}) if position.sequence else node.entry[1]

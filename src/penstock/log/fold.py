@@ -302,16 +302,26 @@ def restamped(record: bytes, synced_records: int) -> bytes:
 
 def decode_record(data: bytes, position: int) -> JournalRecord | None:
     """The intact record at `position`, or None."""
+    found = read_record(data, position)
+    return None if isinstance(found, str) else found
+
+
+def read_record(data: bytes, position: int) -> JournalRecord | str:
+    """The intact record at `position`, or the fault in it."""
     if len(data) - position < RECORD.size:
-        return None
+        return "the file ends inside a record"
     magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
-    if magic != MAGIC or not RECORD.size <= length <= len(data) - position:
-        return None
+    if magic != MAGIC:
+        return "no record begins here"
+    if length < RECORD.size:
+        return f"a record cannot be {length} bytes long"
+    if length > len(data) - position:
+        return "the file ends inside a record"
     if crc32c(memoryview(data)[position + CRC_FROM : position + length]) != crc:
-        return None
+        return "the checksum of the record is wrong"
     groups = _decode_groups(data, position + RECORD.size, position + length)
     if groups is None:
-        return None
+        return "the record's parts do not fit its length"
     synced = flags >> SYNCED_SHIFT
     return JournalRecord(
         length, flags & FLAG_SNAPSHOT, synced, generation, sequence, handed_end, groups

@@ -53,15 +53,11 @@ from typing import NamedTuple
 from penstock.kernel import crc32c
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.fold import (
-    CRC_FROM,
     ENTRY,
-    FLAG_SNAPSHOT,
-    GROUP,
     MAGIC,
-    RECORD,
-    SYNCED_SHIFT,
     Folded,
     Folding,
+    JournalRecord,
     Position,
     corrupt_in,
     epoch_of,
@@ -70,6 +66,7 @@ from penstock.log.fold import (
     intact_beyond,
     named,
     number_of,
+    read_record,
 )
 from penstock.log.sync import run_here
 
@@ -343,9 +340,6 @@ class _JournalFile:
         )
 
 
-RECORD_BYTES = RECORD.size
-
-
 class RecordSpan(NamedTuple):
     position: int
     length: int
@@ -375,59 +369,31 @@ def read_journal(data: bytes) -> JournalFile:
     records: list[RecordSpan] = []
     position = 0
     while position < len(data):
-        record = _record(data, position)
-        problem = record if isinstance(record, str) else _out_of_row(records, record)
-        if problem or isinstance(record, str):
+        found = read_record(data, position)
+        problem = found if isinstance(found, str) else _out_of_row(records, found)
+        if problem or isinstance(found, str):
             return JournalFile(records, position, problem, _is_torn(data, position))
-        records.append(record)
-        position += record.length
+        begin = position, found.length, bool(found.flags)
+        generation = epoch_of(found.generation), number_of(found.generation)
+        entries = sum(len(group.entries) for group in found.groups) // ENTRY.size
+        records.append(RecordSpan(*begin, *generation, found.sequence, found.handed_end, entries))
+        position += found.length
     return JournalFile(records, position, "", False)
-
-
-def _record(data: bytes, position: int) -> RecordSpan | str:
-    """The record at `position`, or the fault in it."""
-    if len(data) - position < RECORD_BYTES:
-        return "the file ends inside a record"
-    magic, crc, length, flags, generation, sequence, handed_end = RECORD.unpack_from(data, position)
-    if magic != MAGIC:
-        return "no record begins here"
-    if length < RECORD_BYTES:
-        return f"a record cannot be {length} bytes long"
-    if length > len(data) - position:
-        return "the file ends inside a record"
-    if crc != crc32c(data[position + CRC_FROM : position + length]):
-        return "the checksum of the record is wrong"
-    entries = _entries(data, position + RECORD_BYTES, position + length)
-    if entries is None or flags >> SYNCED_SHIFT > sequence:  # synced before it was written
-        return "the record's parts do not fit its length"
-    is_snapshot = bool(flags & FLAG_SNAPSHOT)
-    epoch, number = epoch_of(generation), number_of(generation)
-    return RecordSpan(position, length, is_snapshot, epoch, number, sequence, handed_end, entries)
 
 
 def _generation(record: RecordSpan) -> int:
     return generation_of(record.epoch, record.generation)
 
 
-def _entries(data: bytes, position: int, end: int) -> int | None:
-    total = 0
-    while position < end:
-        if end - position < GROUP.size:
-            return None
-        _, count = GROUP.unpack_from(data, position)
-        position += GROUP.size + count * ENTRY.size
-        total += count
-    return total if position == end else None
-
-
-def _out_of_row(records: list[RecordSpan], record: RecordSpan) -> str:
-    if record.is_snapshot != (not records):
+def _out_of_row(records: list[RecordSpan], record: JournalRecord) -> str:
+    if record.synced_records > record.sequence:
+        return "it says of itself that it is synced"
+    if bool(record.flags) != (not records):
         return "a journal has one snapshot, at its front"
     if record.sequence != len(records):
         return f"sequence {record.sequence} follows {len(records) - 1}"
-    if records and _generation(record) != _generation(records[0]):
-        found, begun = _generation(record), _generation(records[0])
-        return f"generation {named(found)} in a file of {named(begun)}"
+    if records and record.generation != (begun := _generation(records[0])):
+        return f"generation {named(record.generation)} in a file of {named(begun)}"
     return ""
 
 

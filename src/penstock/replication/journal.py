@@ -374,10 +374,6 @@ class JournalLeader:
     def _frame(self, node: int, peer: _Peer, record: Any) -> SendRecord:
         return SendRecord(node, peer.session, self._epoch, self.position, record, self.held)
 
-    def write_failed(self) -> None:
-        """The next snapshot contains the failed record."""
-        self._begun = False
-
     def synced(self, position: Position) -> None:
         self._synced = position
         if position < self._sync_requested:
