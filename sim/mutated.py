@@ -33,7 +33,7 @@ PROTOCOL = (
         self.leave(reason)
 ''',
         '''        """A write or a sync failed."""
-        self.end = self.own = self.log.end
+        self.end = self.own = self.log.written_end
 ''',
         300,
     ),
@@ -63,12 +63,12 @@ PROTOCOL = (
     Mutant(
         "acknowledged_before_sync",
         _FOLLOWING,
-        "        if self.waits and self.log.synced < end:\n"
+        "        if self.waits and self.log.synced_end < end:\n"
         "            self.out.append(Sync())\n"
         "        else:\n"
         "            self._acknowledge(end)\n\n"
         "    def _acknowledge(self, written: int) -> None:\n"
-        "        synced = min(self.log.synced, written)  # the cut may not be done yet\n",
+        "        synced = min(self.log.synced_end, written)  # the cut may not be done yet\n",
         "        self._acknowledge(end)\n\n"
         "    def _acknowledge(self, written: int) -> None:\n"
         "        synced = written\n",
@@ -77,7 +77,7 @@ PROTOCOL = (
     Mutant(
         "own_log_counted_unsynced",
         _LEADING,
-        "self.own = self.log.synced if self.waits else self.end",
+        "self.own = self.log.synced_end if self.waits else self.end",
         "self.own = self.end",
         100,
     ),
@@ -91,7 +91,7 @@ PROTOCOL = (
     Mutant(
         "chain_not_compared",
         _FOLLOWING,
-        "        return previous == self.log.chain_before(start)\n",
+        "        return before == self.log.name_before(start)\n",
         "        return True\n",
         6_000,
         (("rot", 5.0),),
@@ -100,7 +100,7 @@ PROTOCOL = (
         "equal_ends_taken_for_equal_logs",
         _LEADING,
         "        end = common_end(self.log.extent(), extent)\n",
-        "        if extent.end == self.log.end:\n"
+        "        if extent.end == self.log.written_end:\n"
         "            peer.counted = peer.sent = extent.end\n"
         "            return\n"
         "        end = common_end(self.log.extent(), extent)\n",
@@ -137,7 +137,7 @@ PROTOCOL = (
     Mutant(
         "crc_not_compared",
         _FOLLOWING,
-        "        if self.log.chain_before(end) != chain:\n",
+        "        if self.log.name_before(end) != chain:\n",
         "        if False:\n",
         600,
         (("rot", 5.0), ("isolate", 3.0)),

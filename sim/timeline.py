@@ -8,7 +8,7 @@ import html
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.replication.matching import Chain, Extent
+from penstock.log.epochs import BatchName, Extent
 from penstock.replication.record import PartitionRecord
 
 
@@ -68,7 +68,7 @@ def _short(value: Any) -> str:
         return f"{len(value)} bytes"
     if isinstance(value, tuple) and value and hasattr(value[0], "content"):
         return "[" + " ".join(f"{batch.content}@e{batch.epoch}" for batch in value) + "]"
-    if isinstance(value, Chain):
+    if isinstance(value, BatchName):
         return f"{value.crc}@e{value.epoch}"
     return str(value)
 

@@ -133,7 +133,7 @@ def _missing(world: World) -> tuple[str, str]:
     if node is None or node.machine is None:
         return "L-a", "no replica is leading"
     log = node.kept.log
-    if log.end == 0 or len(world.observer.truth) < log.end:
+    if log.written_end == 0 or len(world.observer.truth) < log.written_end:
         return "L-b", "a publish is not committed"
     members = {(m.node, m.replica, m.generation) for m in world.coordinator.record.members}
     for number in node.machine.record.wanted:

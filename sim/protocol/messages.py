@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.replication.matching import Chain
+from penstock.log.epochs import BatchName
 from sim.protocol.modellog import Batch
 
 
@@ -11,7 +11,7 @@ class LogAppend(NamedTuple):
 
     session: int
     epoch: int
-    previous: Chain
+    previous: BatchName
     start: int
     batches: tuple[Batch, ...]
     committed: int

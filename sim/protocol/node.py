@@ -135,7 +135,7 @@ class Node:
 
     def _refuse_damage(self) -> None:
         self.kept.log.beyond = 0
-        if self.follower.committed > self.kept.log.end:
+        if self.follower.committed > self.kept.log.written_end:
             self._stop("acknowledged data is corrupt")
 
     def register(self) -> None:
@@ -219,7 +219,7 @@ class Node:
     def note_in_sync(self) -> None:
         """Written down when the record lists this replica, and its disk has all that it has."""
         kept = self.kept
-        if kept.in_sync or kept.log.synced < kept.log.end or self.stopped:
+        if kept.in_sync or kept.log.synced_end < kept.log.written_end or self.stopped:
             return
         follows = self.follower.state is Following.FOLLOWING or self.machine is not None
         kept.in_sync = follows and self.record.has(self.number, kept.replica)
@@ -312,7 +312,7 @@ class Node:
         if machine is None or not machine.ready or self.stopped:
             return
         log = self.kept.log
-        start = log.end
+        start = log.written_end
         promise = machine.synced_everywhere
         epoch = machine.record.epoch
         batches = [Batch(epoch, world.new_content(), promise) for _ in range(count)]
@@ -325,14 +325,14 @@ class Node:
             self.work()
             return
         world.observer.appended(self, start, batches)
-        machine.wrote(log.end)
+        machine.wrote(log.written_end)
         self.sync_wanted = True
         self.work()
 
     # --- the disk ---
 
     def sync(self) -> None:
-        if not self.sync_wanted and self.kept.log.synced == self.kept.log.end:
+        if not self.sync_wanted and self.kept.log.synced_end == self.kept.log.written_end:
             return
         self.sync_wanted = False
         self.kept.log.sync()
@@ -439,8 +439,8 @@ class Node:
         if machine is None:
             return
         node, session, start, committed = effect
-        previous = log.chain_before(start)
-        end = min(start + self.world.fed_max, log.end)
+        previous = log.name_before(start)
+        end = min(start + self.world.fed_max, log.written_end)
         batches = tuple(log.batches[start:end])
         if previous is not None and batches:
             append = LogAppend(session, machine.record.epoch, previous, start, batches, committed)
@@ -454,7 +454,7 @@ class Node:
         self.world.observer.committed(self, machine, effect.end)
         for node, peer in machine.peers.items():
             if peer.sent != UNMATCHED:
-                previous = log.chain_before(peer.sent)
+                previous = log.name_before(peer.sent)
                 if previous is not None:
                     append = LogAppend(
                         peer.session, machine.record.epoch, previous, peer.sent, (), effect.end
@@ -491,13 +491,13 @@ class Node:
     def _do_append(self, effect: Append) -> None:
         start, batches, committed = effect
         log = self.kept.log
-        fresh = batches[log.end - start :]
-        if self.kept.in_sync and any(batch.promise > log.synced for batch in fresh):
+        fresh = batches[log.written_end - start :]
+        if self.kept.in_sync and any(batch.promise > log.synced_end for batch in fresh):
             self.kept.in_sync = False  # it catches up: the headers speak of others
-        self.world.observer.appended(self, log.end, fresh)
+        self.world.observer.appended(self, log.written_end, fresh)
         for batch in fresh:
             log.append(batch)
-        self.follower.appended(log.end, committed)
+        self.follower.appended(log.written_end, committed)
         self.world.observer.learned(self)
 
     def _do_sync(self, effect: Sync) -> None:

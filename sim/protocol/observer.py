@@ -144,7 +144,7 @@ class Observer:
         known = min(end, len(truth))
         # What is corrupt since is not what the others acknowledged: the disk is at fault.
         is_other = known and not log.corrupt and log.hashes[known - 1] != truth[known - 1]
-        if log.end < end or is_other:
+        if log.written_end < end or is_other:
             self._breach("I3", f"node {node.number} commits another sequence than was committed")
         for batch in log.batches[len(truth) : end]:
             if batch.content in self.never_stored:
@@ -227,7 +227,7 @@ class Observer:
 
     def _has(self, node: Node, end: int, durably: bool) -> bool:
         log = node.kept.log
-        own = log.durable if durably and self.world.waits else log.end
+        own = log.durable if durably and self.world.waits else log.written_end
         return own >= end and (end == 0 or log.hashes[end - 1] == self.truth[end - 1])
 
     def _breach(self, invariant: str, text: str) -> None:

@@ -51,7 +51,7 @@ def _record(world: World) -> str:
 
 def _state(node: Node) -> str:
     kept = node.kept
-    ends = f"end {kept.log.end} synced {kept.log.synced}"
+    ends = f"end {kept.log.written_end} synced {kept.log.synced_end}"
     return f"{_role(node)} r{kept.replica} g{kept.generation} e{kept.epoch} {ends}"
 
 

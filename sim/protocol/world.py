@@ -361,7 +361,7 @@ def lose_power(world: World) -> None:
     """What was not synced is gone, or a part of it."""
     node = world.any_node()
     log, kept = node.kept.log, node.kept
-    unsynced = log.end - log.durable
+    unsynced = log.written_end - log.durable
     left = int(world.throw() * (unsynced + 1))
     loses = left < unsynced and (not world.waits or log.poisoned)
     if loses and not world.observer.may_lose(node.number):
@@ -446,10 +446,10 @@ def rot(world: World) -> None:
     log = node.kept.log
     if any(m.node == node.number for members in world.observer.possible_sets() for m in members):
         return
-    if 0 < log.end < len(truth) and log.hashes[-1] == truth[log.end - 1]:
+    if 0 < log.written_end < len(truth) and log.hashes[-1] == truth[log.written_end - 1]:
         world.observer.forsake(node.number, node.kept.replica)
         batch = log.batches[-1]
-        log.truncate(log.end - 1)
+        log.truncate(log.written_end - 1)
         log.append(batch._replace(content=world.new_content()))
         log.corrupt = True
 

@@ -9,7 +9,6 @@ from penstock.broker.health import Health
 from penstock.broker.ports import PeerLane, Syncs
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext
 from penstock.broker.replicas.log_follower import Files, LogFollower
-from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
 from penstock.log.head import LogOwner
@@ -73,7 +72,7 @@ class LeaderLog:
 
     def __init__(self) -> None:
         self.log = PartitionLog.create(new_disk(), PATH, SETTINGS, OWNER)
-        self.view = LogView(self.log)
+        self.view = self.log
 
     def write(self, *bodies: bytes, epoch: int = 1, synced_end: int = 0) -> int:
         """Returns where it begins."""
@@ -82,14 +81,14 @@ class LeaderLog:
         return start
 
     def match_at(self, end: int, session: int = SESSION) -> MatchAt:
-        chain = self.view.chain_before(end)
+        chain = self.view.name_before(end)
         assert chain is not None
         return MatchAt(LEADER, session, end, chain)
 
     def append(
         self, start: int, epoch: int = 1, committed: int = 0, session: int = SESSION
     ) -> AppendFrame:
-        chain = self.view.chain_before(start)
+        chain = self.view.name_before(start)
         assert chain is not None
         is_there = start < self.log.written_end
         batches = bytes(self.log.read(start, 1 << 20)) if is_there else b""

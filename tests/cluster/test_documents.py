@@ -62,10 +62,10 @@ from penstock.cluster.participant import (
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.errors import DocumentBroken, TransactionTooLarge
 from penstock.limits import DOCUMENT_BYTES_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
+from penstock.log.epochs import Extent
 from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
 from penstock.replication.leader import Outcome
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.store import Store
 

@@ -21,9 +21,9 @@ from penstock.limits import (
     NODE_LEASE_NS,
     SECOND,
 )
+from penstock.log.epochs import Extent
 from penstock.replication.election import MemberReport
 from penstock.replication.leader import Outcome
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.protocol.record_rules import broken_rule
 

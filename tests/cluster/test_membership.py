@@ -46,23 +46,23 @@ class Desk:
         self.members.tick(mono_ns)
 
     def append(self) -> None:
-        self.log.append(Batch(4, self.log.end, 0))
+        self.log.append(Batch(4, self.log.written_end, 0))
 
     def link(self, member: Member) -> None:
         self.machine.linked(member.node)
         session = self.machine.peers[member.node].session
         self.machine.extent_reported(member.node, session, member.replica, 1, self.log.extent())
-        self.machine.matched(member.node, session, self.log.end)
+        self.machine.matched(member.node, session, self.log.written_end)
         self.acknowledge(member)
 
     def acknowledge(self, member: Member) -> None:
-        session, end = self.machine.peers[member.node].session, self.log.end
+        session, end = self.machine.peers[member.node].session, self.log.written_end
         self.machine.acknowledged(member.node, session, 5, member.replica, end, end)
 
     def write(self, mono_ns: int = 0) -> None:
         self.append()
         self.members.wrote(NAME, mono_ns)
-        self.machine.wrote(self.log.end)
+        self.machine.wrote(self.log.written_end)
 
     def proposed(self) -> tuple[Member, ...] | None:
         out, self.machine.out = self.machine.out, []

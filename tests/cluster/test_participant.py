@@ -20,8 +20,8 @@ from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Versioned, View
 from penstock.cluster.watch import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND, WATCH_PROGRESS_NS
+from penstock.log.epochs import Extent
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 from sim.brokers.port import Port
 from sim.protocol.modellog import ModelLog

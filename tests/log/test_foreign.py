@@ -98,7 +98,7 @@ def test_an_append_behind_another_batch_is_refused(pair: Pair) -> None:
     for wrong in (
         previous._replace(crc=previous.crc ^ 1),
         previous._replace(epoch=2),
-        previous._replace(base_offset=0),
+        previous._replace(offset=0),
         BatchName(0, 4, 0),
     ):
         text = f"the append continues batch {tuple(wrong)}, the last one is {tuple(previous)}"

@@ -318,10 +318,8 @@ class World:
             replica.become("copying")  # it needs what retention has removed
             replica.reset(start)
             self.counts["resets"] += 1
-        previous = BatchName(0, start, 0)
-        if replica.end > start:
-            batch = leader.log.batch_at(replica.end - 1)
-            previous = BatchName(batch.epoch, batch.base_offset, batch.crc)
+        previous = leader.log.name_before(replica.end)
+        assert previous is not None
         block = leader.log.read(replica.end, self.rng.choice((100, 1000, 20_000)))
         append = split(block)
         if self.rng.random() < 0.1:

@@ -50,10 +50,9 @@ class Two:
                 self.log.read(offset, 1)
 
     def before(self, offset: int) -> BatchName:
-        if offset == self.intact.start_offset:
-            return BatchName(0, offset, 0)
-        batch = self.intact.batch_at(offset - 1)
-        return BatchName(batch.epoch, batch.base_offset, batch.crc)
+        name = self.intact.name_before(offset)
+        assert name is not None
+        return name
 
     def batches(self, offset: int, count: int) -> bytes:
         found = b""

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import crc32c
+from penstock.log.epochs import BatchName
 from penstock.log.fold import Position
 from penstock.replication.chunks import Assembly, Key
 from penstock.replication.effects import Hello
 from penstock.replication.frames import AppendFrame, Frame, FrameBroken, Frames, Target, encode
 from penstock.replication.journal import HelloJournal, SendRecord
-from penstock.replication.matching import Chain
 
 NODE = 7
 TARGET = Target(0x1122334455667788, 3)
@@ -36,7 +36,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def append(batches: bytes, session: int = 5) -> AppendFrame:
-    return AppendFrame(session, 9, Chain(8, 40, 77), 41, batches, 40)
+    return AppendFrame(session, 9, BatchName(8, 40, 77), 41, batches, 40)
 
 
 def record(content: bytes, session: int = 5) -> SendRecord:

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.log.epochs import BatchName, Extent
 from penstock.replication.effects import (
     Acknowledge,
     Append,
@@ -17,7 +18,7 @@ from penstock.replication.effects import (
     Truncate,
 )
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.matching import Chain, Extent, common_end
+from penstock.replication.matching import common_end
 
 from .memorylog import MemoryLog
 
@@ -33,8 +34,8 @@ class Follower:
         effects, self.machine.out = self.machine.out, []
         return effects
 
-    def chain(self, end: int) -> Chain:
-        chain = self.log.chain_before(end)
+    def chain(self, end: int) -> BatchName:
+        chain = self.log.name_before(end)
         assert chain is not None
         return chain
 
@@ -47,7 +48,7 @@ class Follower:
         self.greet()
         self.machine.match_at(SESSION, end, self.chain(end))
         del self.log.batches[end:]
-        self.log.synced = min(self.log.synced, end)
+        self.log.synced_end = min(self.log.synced_end, end)
         self.effects()
 
 
@@ -73,7 +74,7 @@ def test_a_tail_beyond_the_common_end_is_cut_before_the_answer() -> None:
 def test_another_last_common_batch_stops_the_replica() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
     follower.greet()
-    follower.machine.match_at(SESSION, 2, Chain(4, 1, 999))
+    follower.machine.match_at(SESSION, 2, BatchName(4, 1, 999))
     assert follower.effects() == [Stop("the last common batch is not the leader's")]
     follower.machine.hello(SESSION + 1, 6)
     assert follower.effects() == []
@@ -110,7 +111,7 @@ def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     follower.log.batches.append(5)
     follower.machine.appended(3, 2)
     assert follower.effects() == [Sync()]
-    follower.log.synced = 3
+    follower.log.synced_end = 3
     follower.machine.synced()
     assert follower.effects() == [Acknowledge(SESSION, 5, 102, 3, 3)]
     assert follower.machine.committed == 2

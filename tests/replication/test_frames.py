@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cases import each
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
+from penstock.log.epochs import NO_BATCH, BatchName, Extent
 from penstock.log.fold import Position
 from penstock.replication.effects import (
     Acknowledge,
@@ -37,7 +38,6 @@ from penstock.replication.journal import (
     SendHeld,
     SendRecord,
 )
-from penstock.replication.matching import NO_BATCH, Chain, Extent
 from penstock.replication.side_frames import (
     BatchAnswered,
     Ending,
@@ -55,7 +55,7 @@ TARGET = Target(0x1122334455667788, 7)
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
 positions = st.builds(Position, u64, u64)
-chains = st.builds(Chain, u32, u64, u32)
+chains = st.builds(BatchName, u32, u64, u32)
 
 
 @st.composite

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from penstock.limits import AUTHORITY_NS, ISOLATED_DELIVERY_NS, ISOLATED_PUBLISH_NS, SECOND
+from penstock.log.epochs import Extent
 from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Evidence, Permits
 from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, ReadRecord
 from penstock.replication.leader import Outcome, PartitionLeader
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 
 from .memorylog import MemoryLog
@@ -34,10 +34,10 @@ class Leadership:
 
     def write(self, count: int = 1) -> None:
         self.log.batches += [self.machine.record.epoch] * count
-        self.machine.wrote(self.log.end)
+        self.machine.wrote(self.log.written_end)
 
     def sync(self) -> None:
-        self.log.synced = self.log.end
+        self.log.synced_end = self.log.written_end
         self.machine.synced()
 
     def store(self) -> None:

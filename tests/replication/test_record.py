@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
+from penstock.log.epochs import Extent
 from penstock.replication.authority import Evidence, Isolation
 from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.matching import Extent
 from penstock.replication.record import (
     LeaderId,
     Member,

@@ -40,6 +40,7 @@ from penstock.limits import (
     LEADERSHIP_TAKEN_NS,
     REPORT_PAUSE_NS,
 )
+from penstock.log.epochs import Extent
 from penstock.replication.election import (
     Candidate,
     MemberReport,
@@ -49,7 +50,6 @@ from penstock.replication.election import (
     last_resort,
 )
 from penstock.replication.leader import Outcome
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, PartitionRecord
 
 _log = logging.getLogger("penstock.cluster")

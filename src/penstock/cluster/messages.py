@@ -39,9 +39,9 @@ from penstock.cluster.participant import (
     StartRequest,
 )
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
+from penstock.log.epochs import Extent
 from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
-from penstock.replication.matching import Extent
 from penstock.replication.record import Member
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]

@@ -18,7 +18,6 @@ from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
 from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext
-from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts
@@ -144,7 +143,7 @@ class ClusterNode:
         waits = replicated.topic.durability == "disk"
         stopped = isinstance(assignment.role, Stopped)
         try:
-            extent = LogView(replicated.replica.log).extent()
+            extent = replicated.replica.log.extent()
         except StorageError as error:  # it ends, as that of a follower that cannot read does
             assignment.stop(error.reason)
             return None

@@ -159,10 +159,10 @@ def hole_at(
         raise RestoreRefused(where, offset, segment.foreign)
     segment_end = end if limit is None else limit
     to_offset = min(found[0][1], segment_end)
-    before, position = None, segment.start
+    before: BatchName | None = None
+    position = segment.start
     if offset > segments.start_offset:
-        batch = reader.extent(offset - 1)
-        before = BatchName(batch.epoch, batch.base_offset, batch.crc)
+        before, _ = reader.batch_at(offset - 1)
     if offset > segment.base_offset:
         position = reader.locate(offset - 1).end_position
     epoch_after, end_position = None, segment.data_bytes

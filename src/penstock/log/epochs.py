@@ -29,17 +29,28 @@ class BatchName(NamedTuple):
     `end`: no batch begins at the end of its own log."""
 
     epoch: int
-    base_offset: int
+    offset: int
     crc: int
 
 
-class BatchExtent(NamedTuple):
-    """The same with the offset behind it."""
+NO_BATCH = BatchName(0, 0, 0)  # before the first batch of a partition
 
-    epoch: int
-    base_offset: int
-    end_offset: int
-    crc: int
+
+class Extent(NamedTuple):
+    """The extent of a log: `epochs` are pairs of an epoch and its first offset, both rising."""
+
+    start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...]
+
+    @property
+    def is_unknown(self) -> bool:
+        """There are batches, and none of them is intact: it matches nothing."""
+        return self.start < self.end and not self.epochs
+
+    def end_of(self, index: int) -> int:
+        """The end of the epoch at this index of the list."""
+        return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
 
 
 class Epochs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel.layout import HEADER_BYTES
-from penstock.log.epochs import BatchExtent, BatchName, Epochs, EpochStart
+from penstock.log.epochs import BatchName, Epochs, EpochStart, Extent
 from penstock.log.reader import FileRange, LogReader, Message, MessageReader
 from penstock.log.segment import SegmentInfo
 from penstock.log.trailers import Trailers
@@ -112,17 +112,22 @@ class ReadableLog:
         with self._reading():
             return self._epochs.table(self.written_end)
 
-    def batch_at(self, offset: int) -> BatchExtent:
-        """The batch that holds `offset`: epoch, base offset, the offset behind it, crc."""
+    def extent(self) -> Extent:
+        epochs = [(one.epoch, one.first_offset) for one in self.epochs()]
+        if epochs:  # a corrupt first batch is counted to the first epoch that can be read
+            epochs[0] = epochs[0][0], self.start_offset
+        return Extent(self.start_offset, self.written_end, tuple(epochs))
+
+    def batch_at(self, offset: int) -> tuple[BatchName, int]:
+        """The name of the batch that holds `offset`, and the offset behind it."""
         self._check_offset(offset)
         with self._reading():
-            return self._reader.extent(offset)
+            return self._reader.batch_at(offset)
 
     def _last_known(self) -> BatchName:
         if self.written_end == self.start_offset:
             return BatchName(0, self.written_end, 0)
-        batch = self.batch_at(self.written_end - 1)
-        return BatchName(batch.epoch, batch.base_offset, batch.crc)
+        return self.batch_at(self.written_end - 1)[0]
 
     # --- guards ---
 

@@ -24,7 +24,7 @@ from penstock.kernel import (
 )
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, SHORT_HEADER_BYTES, name_at
 from penstock.log.damage import DamageList
-from penstock.log.epochs import BatchExtent, BatchName
+from penstock.log.epochs import BatchName
 from penstock.log.scan import Batch, find_beyond, headers_of, walk
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
@@ -221,16 +221,11 @@ class LogReader:
             position, expected = batch.end_position, batch.end_offset
         self._damaged(segment, position, expected, limit)
 
-    def extent(self, offset: int) -> BatchExtent:
-        """The name and the end of the batch that holds `offset`."""
+    def batch_at(self, offset: int) -> tuple[BatchName, int]:
+        """The name of the batch that holds `offset`, and the offset behind it."""
         batch = self.locate(offset)
         segment = self._segments.use(self._segments.holding(offset))
-        return BatchExtent(
-            batch.header.leader_epoch,
-            batch.header.base_offset,
-            batch.end_offset,
-            self.name_at(segment, batch.position).crc,
-        )
+        return self.name_at(segment, batch.position), batch.end_offset
 
     def name_at(self, segment: Segment, position: int) -> BatchName:
         """The caller knows that an intact batch begins there."""

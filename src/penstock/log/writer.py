@@ -347,7 +347,7 @@ class WrittenLog(ReadableLog):
 
     def last(self) -> BatchName:
         """The name of the last batch: the next one must follow this very one."""
-        name = self.name_before(self.written_end)
+        name = self._recent_name(self.written_end)
         if name is None:
             if self._last_position < 0:
                 return self._last_known()
@@ -362,6 +362,20 @@ class WrittenLog(ReadableLog):
             del self._names[next(iter(self._names))]
 
     def name_before(self, offset: int) -> BatchName | None:
+        """The name of the batch that ends there; None where none does."""
+        if offset == self.written_end:
+            return self.last()
+        if not self.start_offset <= offset < self.written_end:
+            return None
+        if offset == self.start_offset:
+            return BatchName(0, offset, 0)  # also where retention removed the batch before
+        name = self._recent_name(offset)
+        if name is not None:
+            return name
+        name, end = self.batch_at(offset - 1)
+        return name if end == offset else None
+
+    def _recent_name(self, offset: int) -> BatchName | None:
         """The name of the batch that ends there, if it was the last one not long ago."""
         name = self._names.get(offset)
         if type(name) is not bytes:

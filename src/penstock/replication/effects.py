@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from penstock.log.epochs import BatchName, Extent
 from penstock.replication.authority import Permits
-from penstock.replication.matching import Chain, Extent
 from penstock.replication.record import PartitionRecord
 
 # --- of a leader ---
@@ -23,7 +23,7 @@ class MatchAt(NamedTuple):
     node: int
     session: int
     end: int
-    chain: Chain
+    chain: BatchName
 
 
 class BeginAt(NamedTuple):

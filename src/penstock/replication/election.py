@@ -14,7 +14,7 @@ election may lose something; it loses nothing if any member has kept everything.
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from penstock.replication.matching import Extent
+from penstock.log.epochs import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
 
 

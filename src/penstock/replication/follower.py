@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
+from penstock.log.epochs import BatchName, Extent
 from penstock.replication.effects import (
     Acknowledge,
     Append,
@@ -37,7 +38,6 @@ from penstock.replication.effects import (
     Sync,
     Truncate,
 )
-from penstock.replication.matching import Chain, Extent
 
 NO_SESSION = -1
 
@@ -46,15 +46,15 @@ class LogView(Protocol):
     """The log as the machines see it."""
 
     @property
-    def end(self) -> int: ...
+    def written_end(self) -> int: ...
 
     @property
-    def synced(self) -> int: ...
+    def synced_end(self) -> int: ...
 
     def extent(self) -> Extent: ...
 
-    def chain_before(self, offset: int) -> Chain | None:
-        """The chain entry of the batch that ends there; None where none does."""
+    def name_before(self, offset: int) -> BatchName | None:
+        """The name of the batch that ends there; None where none does."""
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes of log there are from `offset` on."""
@@ -111,15 +111,15 @@ class PartitionFollower:
 
     # --- matching ---
 
-    def match_at(self, session: int, end: int, chain: Chain) -> None:
+    def match_at(self, session: int, end: int, chain: BatchName) -> None:
         if self.state is not Following.MATCHING or session != self.session:
             return
-        if self.log.chain_before(end) != chain:
+        if self.log.name_before(end) != chain:
             self._stop("the last common batch is not the leader's")
         elif self._is_below_committed(end):
             self._stop("the leader's log lacks what is known to be committed")
         else:
-            if end < self.log.end:
+            if end < self.log.written_end:
                 self.out.append(Truncate(end))
             self._follow(end)
 
@@ -150,25 +150,25 @@ class PartitionFollower:
 
     def _answer(self, end: int) -> None:
         """All batches below `end` are written."""
-        if self.waits and self.log.synced < end:
+        if self.waits and self.log.synced_end < end:
             self.out.append(Sync())
         else:
             self._acknowledge(end)
 
     def _acknowledge(self, written: int) -> None:
-        synced = min(self.log.synced, written)  # the cut may not be done yet
+        synced = min(self.log.synced_end, written)  # the cut may not be done yet
         self.out.append(Acknowledge(self.session, self.epoch, self.replica, written, synced))
 
     # --- appends ---
 
     def append(
-        self, session: int, epoch: int, previous: Chain, start: int, batches: Any, committed: int
+        self, session: int, epoch: int, before: BatchName, start: int, batches: Any, committed: int
     ) -> None:
         if self.state is Following.STOPPED or session != self.session:
             return
         if epoch < self.epoch:
             self.out.append(Refuse(session, self.epoch))
-        elif not self._fits(previous, start):
+        elif not self._fits(before, start):
             self.state = Following.UNMATCHED
             self.out.append(Refuse(session, self.epoch))
         elif batches:
@@ -183,10 +183,10 @@ class PartitionFollower:
             self.state = Following.UNMATCHED
             self.out.append(Refuse(self.session, self.epoch))
 
-    def _fits(self, previous: Chain, start: int) -> bool:
-        if self.state is not Following.FOLLOWING or start != self.log.end:
+    def _fits(self, before: BatchName, start: int) -> bool:
+        if self.state is not Following.FOLLOWING or start != self.log.written_end:
             return False
-        return previous == self.log.chain_before(start)
+        return before == self.log.name_before(start)
 
     def appended(self, end: int, committed: int) -> None:
         """The append's batches stand in the log."""
@@ -200,9 +200,9 @@ class PartitionFollower:
         self.committed = max(self.committed, known)
 
     def synced(self) -> None:
-        """The log is synced up to `log.synced`."""
+        """The log is synced up to `log.synced_end`."""
         if self.waits and self.state is Following.FOLLOWING:
-            self._acknowledge(self.log.end)
+            self._acknowledge(self.log.written_end)
 
     def sync_failed(self) -> None:
         self._stop("a sync failed")

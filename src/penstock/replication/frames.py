@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import PenstockError
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
+from penstock.log.epochs import BatchName, Extent
 from penstock.replication.chunks import Assembly, Key, Payload, cut
 from penstock.replication.effects import (
     Acknowledge,
@@ -66,7 +67,6 @@ from penstock.replication.effects import (
     ReportExtent,
 )
 from penstock.replication.journal import HelloJournal
-from penstock.replication.matching import Chain, Extent
 from penstock.replication.side_frames import (
     SIDE_KINDS,
     ForwardFrame,
@@ -110,7 +110,7 @@ class AppendFrame(NamedTuple):
 
     session: int
     epoch: int
-    previous: Chain
+    previous: BatchName
     start: int
     batches: bytes | bytearray | memoryview
     committed: int
@@ -147,7 +147,7 @@ Frame = (
 
 def _append(session: int, batches: bytearray | memoryview, numbers: Sequence[int]) -> AppendFrame:
     epoch, before, offset, crc, start, committed = numbers
-    return AppendFrame(session, epoch, Chain(before, offset, crc), start, batches, committed)
+    return AppendFrame(session, epoch, BatchName(before, offset, crc), start, batches, committed)
 
 
 def _report_extent(session: int, rest: bytes, numbers: Sequence[int]) -> ReportExtent:

@@ -46,6 +46,7 @@ from enum import IntEnum
 from typing import Any
 
 from penstock.limits import AUTHORITY_NS, LEARNER_NEAR_BYTES
+from penstock.log.epochs import Extent
 from penstock.replication.authority import (
     ALL_PERMITS,
     NEVER_NS,
@@ -67,7 +68,7 @@ from penstock.replication.effects import (
     ReadRecord,
 )
 from penstock.replication.follower import LogView
-from penstock.replication.matching import Extent, common_end
+from penstock.replication.matching import common_end
 from penstock.replication.peer import UNMATCHED, Peer
 from penstock.replication.record import (
     LeaderId,
@@ -122,8 +123,8 @@ class PartitionLeader:
     _needed: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
-        self.end = self.start_end = self.log.end
-        self.own = self.log.synced if self.waits else self.end
+        self.end = self.start_end = self.log.written_end
+        self.own = self.log.synced_end if self.waits else self.end
         self._own_entry = Member(self.leader_id.node, self.leader_id.replica, self.generation)
         self._sets = [self.record.members]
         self._need()
@@ -172,7 +173,7 @@ class PartitionLeader:
     @property
     def synced_everywhere(self) -> int:
         """The end that every member of every possible set has on disk: headers repeat it."""
-        end = self.log.synced
+        end = self.log.synced_end
         for member in self._needed:
             peer = self.peers.get(member.node)
             end = min(end, 0 if peer is None or peer.replica != member.replica else peer.synced)
@@ -228,7 +229,7 @@ class PartitionLeader:
 
     def synced(self) -> None:
         if self.waits:
-            self.own = min(self.log.synced, self.end)
+            self.own = min(self.log.synced_end, self.end)
             self.advance()
 
     def failed(self, reason: str) -> None:
@@ -279,7 +280,7 @@ class PartitionLeader:
         if end is None:
             self.out.append(BeginAt(node, session, self.log.extent().start))
             return
-        chain = self.log.chain_before(end)
+        chain = self.log.name_before(end)
         if chain is None:
             self.leave(f"no batch ends at {end}, where a follower's log begins to differ")
         else:

@@ -17,35 +17,7 @@ both sides compare the crc of the batch before it: a difference there is a fault
 program, and stops the replica.
 """
 
-from typing import NamedTuple
-
-
-class Extent(NamedTuple):
-    """The extent of a log: `epochs` are pairs of an epoch and its first offset, both rising."""
-
-    start: int
-    end: int
-    epochs: tuple[tuple[int, int], ...]
-
-    @property
-    def is_unknown(self) -> bool:
-        """There are batches, and none of them is intact: it matches nothing."""
-        return self.start < self.end and not self.epochs
-
-    def end_of(self, index: int) -> int:
-        """The end of the epoch at this index of the list."""
-        return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
-
-
-class Chain(NamedTuple):
-    """Names a batch: the one before an append, or before the common end."""
-
-    epoch: int
-    offset: int
-    crc: int
-
-
-NO_BATCH = Chain(0, 0, 0)  # before the first batch of a partition
+from penstock.log.epochs import Extent
 
 
 def common_end(leader: Extent, follower: Extent) -> int | None:

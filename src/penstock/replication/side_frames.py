@@ -55,6 +55,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, get_type_hints
 
+from penstock.log.epochs import BatchName
 from penstock.replication.journal import (
     AcknowledgePosition,
     HelloJournal,
@@ -64,7 +65,6 @@ from penstock.replication.journal import (
     SendHeld,
     SendRecord,
 )
-from penstock.replication.matching import Chain
 
 _REASON_BYTES_MAX = 1024  # longer ones are cut
 
@@ -101,7 +101,7 @@ class RequestRange(NamedTuple):
 class SendRange(NamedTuple):
     session: int
     start: int
-    previous: Chain
+    previous: BatchName
     batches: bytes | bytearray
 
     @property
@@ -110,9 +110,9 @@ class SendRange(NamedTuple):
         return 0 if self.batches else self.previous.offset
 
 
-def lacking(until: int) -> Chain:
+def lacking(until: int) -> BatchName:
     """Of an answer without batches."""
-    return Chain(0, until, 0)
+    return BatchName(0, until, 0)
 
 
 class SendTable(NamedTuple):

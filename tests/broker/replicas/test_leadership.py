@@ -11,14 +11,13 @@ from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import CatchUp
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, end_of
-from penstock.broker.replicas.log_view import LogView
 from penstock.errors import PenstockError, PublishUnknown
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
+from penstock.log.epochs import Extent
 from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, ReportExtent
 from penstock.replication.frames import AppendFrame, Target
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.matching import Extent
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 from ..following import Wire
@@ -51,7 +50,7 @@ class Shared:
         self.catch_up = CatchUp(1)
         record = PartitionRecord(9, EPOCH, LEADER_ID, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
-        machine = PartitionLeader(LogView(log), record, 1, LEADER_ID, 1, log.written_end, waits)
+        machine = PartitionLeader(log, record, 1, LEADER_ID, 1, log.written_end, waits)
         self.leadership = Leadership(
             log, machine, LeadershipPorts(Target(9, 0), self.wire, self.wire, self.catch_up)
         )

@@ -35,7 +35,6 @@ from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, Records
 from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, LogWatch
-from penstock.broker.replicas.log_view import LogView
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
@@ -197,7 +196,7 @@ class Assignment:
         if not (self._is_free and self._is_named):
             return
         machine = PartitionLeader(
-            LogView(self.files.log), record, self.revision, self.leader_id,
+            self.files.log, record, self.revision, self.leader_id,
             self._replication.generation, self.committed, self._waits,
             evidence=self._replication.evidence, isolation=self._replication.isolation,
             beside=True,

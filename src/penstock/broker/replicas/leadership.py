@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock import limits
 from penstock.broker.ports import PeerLane, Peers
 from penstock.broker.replicas.context import CatchUp
-from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError
+from penstock.log.epochs import BatchName
 from penstock.log.scan import headers_of
 from penstock.replication.chunks import Payload, of_append
 from penstock.replication.effects import (
@@ -41,7 +41,6 @@ from penstock.replication.effects import (
 )
 from penstock.replication.frames import AppendFrame, Frame, Target, encode
 from penstock.replication.leader import PartitionLeader
-from penstock.replication.matching import Chain
 from penstock.replication.peer import UNMATCHED
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 
@@ -69,7 +68,7 @@ class LeadershipPorts(NamedTuple):
 class _NextBatches(NamedTuple):
     """The next batches for a follower. `previous`: the batch before them; None: there is none."""
 
-    previous: Chain | None
+    previous: BatchName | None
     batches: bytes | memoryview  # from the log
     payload: Payload | None  # of an append in flight
 
@@ -129,7 +128,7 @@ class Leadership:
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
         """For a partition without other replicas. Its whole log counts as committed."""
         record = alone(epoch) if epoch else _RECORD
-        view, end = LogView(log), log.written_end
+        view, end = log, log.written_end
         return cls(log, PartitionLeader(view, record, 0, _ALONE, 0, end, waits), None)
 
     @property
@@ -292,7 +291,7 @@ class Leadership:
                 continue
             if self._announced.get(node) == (peer.session, machine.committed):
                 continue  # the append that went out meanwhile has said it
-            previous = machine.log.chain_before(peer.sent)
+            previous = machine.log.name_before(peer.sent)
             if previous is not None:
                 append = AppendFrame(
                     peer.session, machine.record.epoch, previous, peer.sent, b"", machine.committed
@@ -328,12 +327,12 @@ class Leadership:
     def _in_flight(self, append: LogAppend) -> _NextBatches:
         """From memory, and encoded once for all."""
         if self._live is None:
-            previous = self.machine.log.chain_before(append.base_offset)
+            previous = self.machine.log.name_before(append.base_offset)
             self._live = _NextBatches(previous, b"", of_append(append.buffers, append.length))
         return self._live
 
     def _from_log(self, node: int, start: int) -> _NextBatches:
-        previous = self.machine.log.chain_before(start)
+        previous = self.machine.log.name_before(start)
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again

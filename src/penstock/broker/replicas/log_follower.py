@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError, WriteRefused
 from penstock.kernel import BatchHeader, decode_header
-from penstock.log.epochs import BatchName
+from penstock.log.epochs import NO_BATCH, BatchName
 from penstock.log.errors import AppendRefused
 from penstock.log.truncation import Removed
 from penstock.replication.effects import (
@@ -53,7 +52,6 @@ from penstock.replication.effects import (
 )
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.frames import AppendFrame, Frame, encode
-from penstock.replication.matching import NO_BATCH, Chain
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -118,7 +116,7 @@ class LogFollower:
         self._health = health
         self._on_stop = on_stop
         self._sync_wanted = False
-        self._previous: Chain = NO_BATCH  # of the append that is being taken
+        self._previous: BatchName = NO_BATCH  # of the append that is being taken
         self.awaited = Awaited.NOTHING
         self._working = False
         self._ended = self._missed = False  # missed: frames of the leader, for want of room
@@ -128,7 +126,7 @@ class LogFollower:
         if self.own.believes_headers:
             committed = max(committed, self.log.agreed_end)
         epoch = replication.epoch_ledger.epoch(files.key)
-        view = LogView(self.log)
+        view = self.log
         replica, generation = self.own.replica, replication.generation
         self.machine = PartitionFollower(view, replica, generation, epoch, committed, waits)
 
@@ -321,7 +319,7 @@ class LogFollower:
         if believes and _promised_end(batches) > log.synced_end and not self._copies():
             return
         try:
-            headers = log.append_batches((batches,), BatchName(*self._previous))
+            headers = log.append_batches((batches,), self._previous)
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
             self.machine.unlinked()

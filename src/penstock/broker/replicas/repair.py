@@ -29,13 +29,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.context import ReplicationContext
-from penstock.broker.replicas.log_view import LogView
 from penstock.errors import LogDamaged, StorageError
 from penstock.log.damage import joined
-from penstock.log.epochs import BatchName
+from penstock.log.epochs import NO_BATCH, BatchName
 from penstock.log.scan import headers_of
 from penstock.replication.frames import Target, encode
-from penstock.replication.matching import NO_BATCH, Chain
 from penstock.replication.side_frames import RequestRange, SendRange, lacking
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ class Repairing:
         if not batches:
             return False
         try:
-            end = replica.log.restore(frame.start, batches, BatchName(*frame.previous), committed)
+            end = replica.log.restore(frame.start, batches, frame.previous, committed)
         except StorageError as error:
             _log.warning("%s: a corrupt range is not repaired: %s", replica.label, error)
             return False
@@ -153,11 +151,11 @@ class Repairing:
         sent = SendRange(frame.session, frame.start, previous, batches)
         self._replication.peers.send(node, PeerLane.BULK, encode(self._target, sent))
 
-    def _intact(self, start: int, end: int) -> tuple[Chain, bytes]:
+    def _intact(self, start: int, end: int) -> tuple[BatchName, bytes]:
         log = self._replica.log
         if start < min(log.start_offset, end):
             return lacking(min(log.start_offset, end)), b""  # removed
-        previous = LogView(log).chain_before(start)
+        previous = log.name_before(start)
         batches = self._batches(start, end) if previous is not None else b""
         return (previous, batches) if previous is not None and batches else (NO_BATCH, b"")
 
