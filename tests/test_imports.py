@@ -105,15 +105,14 @@ def violations(module: str, imports: list[tuple[int, str]]) -> list[str]:
     return wrong
 
 
-def imports_of(path: Path) -> list[tuple[int, str]]:
-    return imported_by_python(dotted(path), path.stem == "__init__", path.read_text())
-
-
 def test_python_imports_point_one_way() -> None:
     wrong = [
         one
         for path in modules((".py", ".pyi"))
-        for one in violations(dotted(path), imports_of(path))
+        for one in violations(
+            dotted(path),
+            imported_by_python(dotted(path), path.stem == "__init__", path.read_text()),
+        )
     ]
     assert wrong == []
 

@@ -182,10 +182,6 @@ def core_modules(*suffixes: str) -> list[Path]:
     ]
 
 
-def is_shell(path: Path) -> bool:
-    return path.relative_to(SOURCE).as_posix() in CORE_SHELLS
-
-
 def test_shells_in_core_packages_are_there() -> None:
     assert [name for name in CORE_SHELLS if not (SOURCE / name).exists()] == []
 
@@ -211,7 +207,7 @@ def test_cython_files_keep_the_rules() -> None:
     assert [
         (p.name, n)
         for p in cython
-        if not is_shell(p)
+        if p.relative_to(SOURCE).as_posix() not in CORE_SHELLS
         for n in cython_lines(p.read_text(), CYTHON_CLOCK)
     ] == []
 

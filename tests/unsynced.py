@@ -13,13 +13,10 @@ import pytest
 from penstock.log import disk
 
 
-def _look_at(_: disk.OsDisk, path: str) -> None:
-    os.stat(path)  # a directory that is not there is an error still
-
-
 @pytest.fixture(autouse=True, scope="module")
 def unsynced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "_fdatasync", lambda fd: None)
-        patch.setattr(disk.OsDisk, "sync_directory", _look_at)
+        # A directory that is not there is an error still.
+        patch.setattr(disk.OsDisk, "sync_directory", lambda _, path: os.stat(path))
         yield

@@ -56,12 +56,8 @@ def paths_of(table: dict[str, Route]) -> list[tuple[str, str]]:
     ]
 
 
-def nsqd_table() -> dict[str, Route]:
-    any_ground = MagicMock(options=read_options(["--data-path=."], {}))
-    return nsqd_routes.Routes(any_ground).table | drain_routes(MagicMock())
-
-
-NSQD = paths_of(nsqd_table())
+ANY_GROUND = MagicMock(options=read_options(["--data-path=."], {}))
+NSQD = paths_of(nsqd_routes.Routes(ANY_GROUND).table | drain_routes(MagicMock()))
 LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0, {}).table)
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 

@@ -32,13 +32,9 @@ class Lookupd(Daemon):
         status, body = self.http("GET", path)
         return json.loads(body) if status == 200 else {"status": status}
 
-    def producer_ports(self, topic: str) -> list[int]:
-        """The TCP ports of the nsqds that have `topic`."""
-        found = self.get(f"/lookup?topic={topic}").get("producers", [])
-        return sorted(row["tcp_port"] for row in found)
-
     def knows(self, topic: str, *daemons: Daemon) -> bool:
-        return self.producer_ports(topic) == sorted(daemon.tcp_port for daemon in daemons)
+        found = self.get(f"/lookup?topic={topic}").get("producers", [])
+        return {row["tcp_port"] for row in found} == {daemon.tcp_port for daemon in daemons}
 
 
 def nsqd(path: Path, *lookupds: str, flags: tuple[str, ...] = ()) -> Daemon:

@@ -75,9 +75,6 @@ class Ledger:
         self.daemon.kill()
         self.daemon.start()
 
-    def wait_until_publishing(self) -> None:
-        eventually(lambda: not self.publish(), RECOVERY_S_MAX)
-
     def judge(self) -> None:
         assert self.stored <= self.delivered
         assert not self.refused & self.delivered
@@ -122,7 +119,7 @@ def test_a_full_disk_refuses_and_loses_nothing(unguarded: Ledger, ballast: Path)
     assert unguarded.publish(size=500_000)
     assert len(unguarded.consume_all()) > 100
     ballast.unlink()
-    unguarded.wait_until_publishing()
+    eventually(lambda: not unguarded.publish(), RECOVERY_S_MAX)
     assert len(unguarded.consume_all()) == 1
     unguarded.crash()
     assert unguarded.consume_all() == []

@@ -63,12 +63,9 @@ class Books:
             ]
             for acked in self.acked:
                 ids = [got[body] for body in acked if body in got]
-                wrong += [f"{channel}: {a!r} before {b!r}" for a, b in _falls(ids)]
+                pairs = itertools.pairwise(ids)
+                wrong += [f"{channel}: {a!r} before {b!r}" for a, b in pairs if a >= b]
         return wrong
-
-
-def _falls(ids: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return [(one, other) for one, other in itertools.pairwise(ids) if one >= other]
 
 
 class Publisher(threading.Thread):

@@ -74,8 +74,8 @@ class Clients:
             consumer.sub(WORKED, CHANNEL)
             consumer.rdy(500)
             for step in itertools.count():
-                if step >= STEPS and self._has_recycled():
-                    break
+                if step >= STEPS and self._trace.read_bytes().count(b"/spare-0.log") > 1:
+                    break  # a segment became a spare, and the spare a segment
                 assert step < STEPS_MAX, "no segment was recycled"
                 time.sleep(STEP_S)
                 self._publish(publisher, self._rng.choice((KEPT, WORKED, WORKED)))
@@ -108,10 +108,6 @@ class Clients:
 
     def _recorded(self) -> Trace:
         return Trace(self._trace.read_bytes(), self._daemon.data_path)
-
-    def _has_recycled(self) -> bool:
-        """A segment became a spare, and the spare a segment."""
-        return self._trace.read_bytes().count(b"/spare-0.log") > 1
 
     def _make(self, topic: str) -> None:
         def make() -> None:

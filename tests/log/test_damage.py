@@ -65,9 +65,8 @@ def test_searches_find_messages_before_a_corrupt_segment(disk: SimDisk) -> None:
         assert [log.find_id(id) for id in ids] == [n if intact[n] else None for n in range(180)]
         for second in range(60):
             found = log.find_time(NOW_NS + second * SECOND)
-            assert found <= min(
-                n for n in range(3 * second, 180) if intact[n]
-            )  # nothing is skipped
+            # Nothing is skipped.
+            assert found <= min(n for n in range(3 * second, 180) if intact[n])
             assert found >= 3 * second
         log.close()
 

@@ -46,9 +46,8 @@ def test_a_file_range_leads_to_its_batch(log: PartitionLog) -> None:
         assert file_range is not None
         info = next(s for s in log.segments if s.from_offset <= offset < s.to_offset)
         assert batch_offset(file_range, file_range.position) == file_range.expected <= offset
-        near = (
-            file_range.expected + SMALL.index_every_bytes // 40
-        )  # a message has at least 40 bytes
+        # A message has at least 40 bytes.
+        near = file_range.expected + SMALL.index_every_bytes // 40
         assert offset < near  # by the index: not from the beginning of the segment
         assert file_range.end == info.bytes_stored
         assert file_range.limit == (info.to_offset if info.sealed else None)

@@ -79,10 +79,6 @@ class Replica:
         self.batches += batches
         self.refused.clear()  # the removal of what they left is on the disk
 
-    def promised_end(self) -> int:
-        """What the headers here say that every member has synced."""
-        return max((decode_header(one, 0).synced_end for one in self.batches), default=0)
-
     # --- syncs ---
 
     def sync_begin(self) -> None:
@@ -137,7 +133,8 @@ class Replica:
                 self.job.run()
             except OSError:
                 self.disk.faults.clear()
-        start, promised = self.log.start_offset, self.promised_end()
+        start = self.log.start_offset
+        promised = max((decode_header(one, 0).synced_end for one in self.batches), default=0)
         self.disk.crash(self.rng)
         self.open()
         assert self.log.start_offset == start

@@ -91,7 +91,8 @@ def test_a_range_is_found_by_the_position_that_the_log_knows(tmp_path: Path) -> 
 def test_days_before_the_message_are_never_opened(tmp_path: Path) -> None:
     path = write(tmp_path / "t", [PUBLISHED])
     write(path, [event(Kind.PUBLISHED, -3 * DAY_US)])
-    broken = [file for file in path.glob("date=*/*.parquet") if not _is_of(file, T0_US)]
+    other = f"date={datetime.fromtimestamp(T0_US / 1e6, UTC).date()}"
+    broken = [file for file in path.glob("date=*/*.parquet") if file.parent.name != other]
     assert len(broken) == 1
     broken[0].write_bytes(b"nothing that can be read")
     assert asked(wanted(f"{ID:016x}"), path) == [PUBLISHED]
@@ -99,10 +100,6 @@ def test_days_before_the_message_are_never_opened(tmp_path: Path) -> None:
     assert asked(wanted(f"trace:{LARGE}", since), path) == [PUBLISHED]
     with pytest.raises(QueryRefused):
         asked(wanted(f"trace:{LARGE}"), path)  # any day may have it
-
-
-def _is_of(file: Path, time_us: int) -> bool:
-    return file.parent.name == f"date={datetime.fromtimestamp(time_us / 1e6, UTC).date()}"
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:

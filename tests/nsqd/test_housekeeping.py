@@ -23,8 +23,9 @@ class World:
         me: Any = self
         self.delays = me
         self.house = Housekeeping(
-            self.loop, me, me, lambda: self._note("each second"), self._on_fault
-        )
+            self.loop, me, me, lambda: self._note("each second"),
+            lambda error: self.faults.append(str(error)),
+        )  # fmt: skip
 
     def pass_s(self, seconds: float) -> list[tuple[int, str]]:
         """What was done meanwhile, each with its millisecond."""
@@ -34,9 +35,6 @@ class World:
 
     def _note(self, what: str) -> None:
         self.notes.append((self._clock.since_ns // limits.MS, what))
-
-    def _on_fault(self, error: Exception) -> None:
-        self.faults.append(str(error))
 
     def housekeeping(self) -> None:
         self._note("housekeeping")

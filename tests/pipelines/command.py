@@ -84,10 +84,6 @@ class Command:
             and self._mark in _read_bytes(path.with_name("environ"))
         ]
 
-    def signal_group(self, number: int) -> None:
-        """As a terminal or a supervisor does: to every process of the group."""
-        os.killpg(self.process.pid, number)
-
     def finish(self) -> int:
         """Wait for its end, and give the exit code."""
         code = self.process.wait(WAIT_S_MAX)

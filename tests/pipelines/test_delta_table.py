@@ -271,9 +271,8 @@ def test_a_log_of_many_versions_is_kept_for_less_long(
         os.utime(old, (time.time() - age * 7200,) * 2)
     assert maintenance.retain_log(location, week) == week
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 3)
-    assert maintenance.retain_log(location, week) == pytest.approx(
-        7200, abs=60
-    )  # it is a version, too
+    # It is a version, too.
+    assert maintenance.retain_log(location, week) == pytest.approx(7200, abs=60)
     kept = location.properties()["delta.logRetentionDuration"]
     assert 7_100 < float(kept.split()[1]) < 7_300
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 9)

@@ -40,9 +40,6 @@ class Events:
     def drop(self, name: str, offset: int) -> None:
         keep = np.ones(len(self.kind), bool)
         keep[self.at(name, offset)] = False
-        self.keep_where(keep)
-
-    def keep_where(self, keep: Numbers) -> None:
         for column in ("kind", "offset", "time_us", "channel", "attempts"):
             setattr(self, column, getattr(self, column)[keep])
 

@@ -195,13 +195,8 @@ TYPES = {kind.simpleString(): kind for kind in KINDS}
 
 
 def columns(ddl: str, topic: str | None = "orders") -> dict[str, str]:
-    fields = [StructField(*_field(each)) for each in ddl.split(", ")]
-    return sink_columns(StructType(fields), topic)
-
-
-def _field(ddl: str) -> tuple[str, DataType]:
-    name, _, kind = ddl.partition(" ")
-    return name, TYPES[kind]
+    named = [each.split(" ", 1) for each in ddl.split(", ")]
+    return sink_columns(StructType([StructField(name, TYPES[kind]) for name, kind in named]), topic)
 
 
 def test_columns_by_what_they_are() -> None:

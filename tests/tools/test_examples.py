@@ -24,17 +24,12 @@ SOME_ID = "18a2000000001000"  # of a deferred message, in the examples
 CHANGES = {"channel", "definitions", "topic"}  # what they leave behind is not where others begin
 
 
-def runs_to_an_end(example: str) -> bool:
-    goes_on = "--watch" in example and "--count" not in example
-    return not goes_on and "drain --nsqd" not in example
-
-
 EXAMPLES = [
     example
     for found in all_verbs()
     if found.words[0] in VERBS
     for example in examples_of(found.command.epilog or "")
-    if runs_to_an_end(example)
+    if ("--watch" not in example or "--count" in example) and "drain --nsqd" not in example
 ]
 
 

@@ -117,9 +117,6 @@ class History:
 
     def pass_seconds(self, count: int) -> None:
         self.world.pass_ns(count * limits.SECOND)
-        self.note_certain()
-
-    def note_certain(self) -> None:
         if not self.world.broker.context.touched and self.world.broker.health == "OK":
             self.certain = {name: set(done) for name, done in self.over.items()}
 

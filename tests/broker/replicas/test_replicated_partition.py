@@ -86,9 +86,8 @@ def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next
     leadership = leader.leadership
     leader.group.leave("it resigned")
     leadership.leave("it resigned")
-    leadership.machine.committed = (
-        leadership.machine.end
-    )  # as by an acknowledgement in the same moment
+    # As by an acknowledgement in the same moment.
+    leadership.machine.committed = leadership.machine.end
     cluster.run()
     assert isinstance(answers[0], PublishUnknown)
     cluster.elect(0)

@@ -42,13 +42,11 @@ def test_a_full_disk_costs_the_node_its_leaderships_and_clients_nothing(
         acked = len(publisher.acked)
         cluster.until(lambda: len(publisher.acked) > acked + 50)  # at the node that is full
         subprocess.run(["mount", "-o", "remount,size=500m", str(small_disk)], check=True)
-        cluster.until(lambda: all(len(one) == 3 for one in _in_sync(cluster)))
+        cluster.until(
+            lambda: all(len(cluster.partition("large", n)["in_sync"]) == 3 for n in range(3))
+        )
     check(traffic.report())
 
 
 def _leaders(cluster: Cluster) -> list[int | None]:
     return [cluster.partition("large", number)["leader"] for number in range(3)]
-
-
-def _in_sync(cluster: Cluster) -> list[list[int]]:
-    return [cluster.partition("large", number)["in_sync"] for number in range(3)]
