@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import takewhile
 
 from penstock.errors import PartitionStopped, StorageError, WriteRefused
 from penstock.log import names
@@ -97,22 +98,10 @@ class PartitionLog(WrittenLog):
         `old_end` are older, whatever their timestamps. Returns how many were removed."""
         if self.stopped is not None or self.refusal is not None:
             return 0
+        start = self.start_to_keep(floor_offset, wall_ns, age_max_ns, bytes_max, old_end)
+        removed = self._remove_below(start)
         try:
-            self._spares.settle()  # else a power loss might bring back this one, and not the next
-            self._roll_by_age(floor_offset, wall_ns, age_max_ns, old_end)
-            removed = 0
-            segments = self._segments
-            while first_may_go(segments, floor_offset, self.synced_end) and (
-                consumed_bytes(segments, floor_offset) > bytes_max
-                or first_sealed_ns(segments, self.last_timestamp_ns) + age_max_ns <= wall_ns
-                or (segments.limit(0) or self.written_end) <= old_end
-            ):
-                self._remove_first()
-                removed += 1
-        except OSError as error:
-            raise StorageError(self.path, f"old segments could not be removed: {error}") from error
-        try:
-            self._trims.settle(segments)
+            self._trims.settle(self._segments)
         except OSError as error:
             reason = f"room of sealed segments could not be given back: {error}"
             raise StorageError(self.path, reason) from error
@@ -168,12 +157,13 @@ class PartitionLog(WrittenLog):
         removed."""
         if self.stopped is not None or self.refusal is not None:
             return 0
-        removed = 0
+        return self._remove_below(min(start_offset, self.written_end - 1))
+
+    def _remove_below(self, offset: int) -> int:
+        removed, end = 0, min(offset, self.synced_end)
         try:
-            self._spares.settle()
-            while first_may_go(
-                self._segments, min(start_offset, self.written_end - 1), self.synced_end
-            ):
+            self._spares.settle()  # else a power loss might bring back this one, and not the next
+            while _is_free(self._segments, 0, end) and not self._segments[0].unsynced:
                 self._remove_first()
                 removed += 1
         except OSError as error:
@@ -442,29 +432,17 @@ def make_directory(disk: Disk, directory: str, files: Mapping[str, bytes] = NO_F
     disk.sync_directory(os.path.dirname(directory) or ".")
 
 
-def first_may_go(segments: Segments, floor_offset: int, synced_end: int) -> bool:
-    limit = segments.limit(0)
-    if limit is None or limit > min(floor_offset, synced_end):
-        return False
-    return not segments[0].unsynced
+def _is_free(segments: Segments, number: int, end: int) -> bool:
+    """Is it sealed, with all of its batches below `end`?"""
+    limit = segments.limit(number)
+    return limit is not None and limit <= end
 
 
-def consumed_bytes(segments: Segments, floor_offset: int) -> int:
-    """The bytes of sealed segments that no reader needs."""
-    total = 0
-    for number in range(len(segments) - 1):
-        limit = segments.limit(number)
-        if limit is None or limit > floor_offset:
-            break
-        total += segments[number].data_bytes
-    return total
-
-
-def first_sealed_ns(segments: Segments, last_timestamp_ns: int) -> int:
-    """The time of the first segment's last message, or later: the first readable timestamp of a
-    later segment."""
-    for number in range(1, len(segments)):
-        header = segments.use(number).first_header()
+def _sealed_ns(segments: Segments, number: int, last_timestamp_ns: int) -> int:
+    """The time of the segment's last message, or later: the first readable timestamp of a later
+    segment."""
+    for later in range(number + 1, len(segments)):
+        header = segments.use(later).first_header()
         if header is not None:
             return header.timestamp_ns
     return last_timestamp_ns
@@ -479,18 +457,23 @@ def first_kept(
     bytes_max: int,
     old_end: int,
 ) -> int:
-    """The start of a log without all removable segments, by the same rules: batches at `end` or
-    above are needed, or unsynced."""
-    left = consumed_bytes(segments, end)
-    start = segments[0].base_offset
-    for number in range(len(segments) - 1):
-        limit = segments.limit(number)
-        if limit is None or limit > end or segments[number].unsynced:
+    """The start of a log without all segments that are below `end`, synced, and beyond a bound."""
+    free = list(takewhile(lambda n: _is_free(segments, n, end), range(len(segments) - 1)))
+    left = sum(segments[number].data_bytes for number in free)
+    start = segments.start_offset
+    for number in free:
+        limit = segments.limit(number) or end
+        if segments[number].unsynced:
             break
-        header = segments.use(number + 1).first_header()
-        sealed_ns = header.timestamp_ns if header is not None else last_timestamp_ns
-        if not (left > bytes_max or sealed_ns + age_max_ns <= wall_ns or limit <= old_end):
-            break
+        if left <= bytes_max and limit > old_end:
+            try:
+                sealed_ns = _sealed_ns(segments, number, last_timestamp_ns)
+            except OSError:
+                if number == 0:
+                    raise
+                break  # what is before it may go all the same
+            if sealed_ns + age_max_ns > wall_ns:
+                break
         left -= segments[number].data_bytes
         start = limit
     return start
