@@ -32,8 +32,7 @@ from penstock.replication.effects import (
 )
 from penstock.replication.election import Candidate, MemberReport, election, hindrance, last_resort
 from penstock.replication.follower import Following, PartitionFollower
-from penstock.replication.leader import Outcome, PartitionLeader
-from penstock.replication.peer import UNMATCHED
+from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
 from penstock.replication.record import LeaderId, PartitionRecord
 from sim.protocol.coordinator import Answer, Entry, Transaction
 from sim.protocol.messages import LogAppend

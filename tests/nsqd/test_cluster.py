@@ -25,7 +25,7 @@ from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import join_answers
 from penstock.nsqd.http.log import positions
 from penstock.nsqd.options import read_options
-from penstock.replication.peer import UNMATCHED
+from penstock.replication.leader import UNMATCHED
 
 
 def start_with_cluster(data_path: Path) -> str:

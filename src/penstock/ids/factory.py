@@ -44,20 +44,17 @@ from penstock.errors import (
 from penstock.ids.guid import SEQUENCES_PER_TICK, TICK_EPOCH, TICK_MAX, TICK_NS_BITS, make
 
 
-def check_worker_id(worker_id: int) -> int:
-    """Raises ConfigError: a wider one would run into the time, and two workers into each other."""
-    if not 0 <= worker_id <= limits.NODE_ID_MAX:
-        rule = f"must be between 0 and {limits.NODE_ID_MAX}: it has ten bits of an id"
-        raise ConfigError("worker_id", worker_id, rule)
-    return worker_id
-
-
 class GuidFactory:
     """May be used from any thread. No two factories at a time may
     have the same worker id."""
 
     def __init__(self, worker_id: int, clock: Clock) -> None:
-        self.worker_id = check_worker_id(worker_id)
+        """Raises ConfigError."""
+        if not 0 <= worker_id <= limits.NODE_ID_MAX:
+            # A wider one would run into the time, and two workers into each other.
+            rule = f"must be between 0 and {limits.NODE_ID_MAX}: it has ten bits of an id"
+            raise ConfigError("worker_id", worker_id, rule)
+        self.worker_id = worker_id
         self.last_id = 0
         self._wall_ns = clock.wall_ns
         self._lock = threading.Lock()

@@ -69,7 +69,6 @@ from penstock.replication.effects import (
 )
 from penstock.replication.follower import LogView
 from penstock.replication.matching import common_end
-from penstock.replication.peer import UNMATCHED, Peer
 from penstock.replication.record import (
     LeaderId,
     Member,
@@ -79,6 +78,7 @@ from penstock.replication.record import (
     resigned,
 )
 
+UNMATCHED = -1  # in place of an offset: it is not known yet what this replica has
 _LEADERSHIP_BITS = 32  # numbers of one leadership: a process may hold several, whose answers mix
 
 
@@ -86,6 +86,20 @@ class Outcome(IntEnum):
     DONE = 1
     REFUSED = 2
     UNKNOWN = 3
+
+
+class Peer:
+    """The replica on another node, in one session of the link."""
+
+    def __init__(self, session: int, complete: bool = True) -> None:
+        self.session = session
+        self.complete = complete  # it has what is kept beside the log
+        self.replica = 0
+        self.generation = 0
+        self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
+        self.synced = 0
+        self.sent = UNMATCHED
+        self.admitted: PartitionRecord | None = None  # in which it is known to be a member
 
 
 @dataclass(slots=True, eq=False)

@@ -350,7 +350,7 @@ def test_the_file_does_not_reach_above_the_committed_end(replica: Replica) -> No
     replica.table.close(2)
     file = read_producers(replica.disk, PATH)
     assert file is not None
-    assert (file.end, [entry.next_sequence for entry in file.producers]) == (2, [2])
+    assert (file.end, [entry[2] for entry in file.producers]) == (2, [2])
 
 
 def test_restored_batches_enter_the_producer_table(replica: Replica) -> None:

@@ -53,18 +53,9 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 
-class StoredProducer(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """One producer in the file."""
-
-    producer_id: int
-    epoch: int
-    next_sequence: int
-    used_ns: int
-
-
 class ProducersFile(msgspec.Struct, forbid_unknown_fields=True):
     end: int  # all below it is in the table
-    producers: list[StoredProducer]
+    producers: list[tuple[int, int, int, int]]  # its id, and what is `Known` of it
     version: int = 1
 
 
@@ -84,7 +75,7 @@ def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
 
 def encode_table(end: int, table: dict[int, Known]) -> bytes:
     """The bytes of the file, also sent to a learner."""
-    entries = [StoredProducer(producer_id, *known) for producer_id, known in sorted(table.items())]
+    entries = [(producer_id, *known) for producer_id, known in sorted(table.items())]
     return seal(msgspec.json.encode(ProducersFile(end, entries)))
 
 
@@ -94,9 +85,7 @@ def decode_table(data: bytes) -> ProducersFile:
 
 
 def _known(file: ProducersFile) -> dict[int, Known]:
-    return {
-        one.producer_id: Known(one.epoch, one.next_sequence, one.used_ns) for one in file.producers
-    }
+    return {producer_id: Known(*known) for producer_id, *known in file.producers}
 
 
 class SnapshotJob:

@@ -40,8 +40,7 @@ from penstock.replication.effects import (
     ReportExtent,
 )
 from penstock.replication.frames import AppendFrame, Frame, Target, encode
-from penstock.replication.leader import PartitionLeader
-from penstock.replication.peer import UNMATCHED
+from penstock.replication.leader import UNMATCHED, PartitionLeader
 from penstock.replication.record import LeaderId, Member, PartitionRecord
 
 if TYPE_CHECKING:

@@ -39,8 +39,7 @@ from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.follower_journal import FollowedJournal
 from penstock.log.ledger import ReplicaKey
 from penstock.replication.effects import Acknowledge
-from penstock.replication.leader import PartitionLeader
-from penstock.replication.peer import UNMATCHED, Peer
+from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
 from penstock.replication.side_frames import (
     HasTable,
     JournalFrame,
