@@ -504,6 +504,7 @@ class Broker:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
         self._retention.housekeeping(wall_ns)
+        self.trace.housekeeping()
 
     def _settle(self, mono_ns: int, wall_ns: int) -> None:
         sync_logs = mono_ns - self._logs_synced_ns >= self.context.options.sync_timeout_ns

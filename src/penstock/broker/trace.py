@@ -20,6 +20,7 @@ dropped and counted, and nothing else waits for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,15 @@ from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.topics.topic import Topic
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Refused
 from penstock.kernel import Tail
 from penstock.trace import events as traceevents
 from penstock.trace.events import Event, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from penstock.broker.partition.leader import Leader
 
 
 class TraceLog:
@@ -87,21 +90,30 @@ class TraceLog:
 
     def _publish(self, bodies: Sequence[list[Buffer]]) -> None:
         """Each body in parts."""
-        context = self._context
         try:
-            topic = self._topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
+            leader = self._leader()
         except PenstockError as error:
             self._fail(str(error))
-            return
-        leader = topic.leader()
-        trouble = context.disk_refusal or leader.refusal
-        if trouble or leader.group.held_count > limits.TRACE_HELD_MAX:
-            self._fail(trouble or "the disk is too slow")
             return
         for parts in bodies:
             append = partial(leader.tail.append_parts, parts)
             leader.group.publish(append, 1, 0, self._stored)  # its bytes have no bound
-        leader.group.write(context.clock.wall_ns())
+        leader.group.write(self._context.clock.wall_ns())
+
+    def _leader(self) -> Leader:
+        """Of the trace topic. Raises PenstockError where it takes nothing."""
+        topic = self._topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
+        leader = topic.leader()
+        trouble = self._context.disk_refusal or leader.refusal
+        if trouble or leader.group.held_count > limits.TRACE_HELD_MAX:
+            raise Refused(trouble or "the disk is too slow")
+        return leader
+
+    def housekeeping(self) -> None:
+        """The trouble is over once events would be stored, though there may be none any more."""
+        with suppress(PenstockError):
+            if self._failing and not self._leader().group.refused_bytes:
+                self._stored(None)
 
     def _name(self, one: Any) -> str:
         """The name of a tail, a window or a connection. The topic may be gone by now, or led by
