@@ -120,6 +120,18 @@ def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Clu
     consumer.leave()
 
 
+def test_a_leadership_that_has_ended_writes_no_journal(cluster: Cluster) -> None:
+    """A change was under way, whose client waits for the journal."""
+    node, path = cluster.nodes[0], "/data/topics/orders/0/channels.2"
+    cluster.pass_ns(limits.SECOND)
+    leaders = [*node.topic.leaders]
+    cluster.publish(0, b"1")
+    cluster.elect(1)
+    journal = node.disk.content(path)
+    when_held(leaders, lambda _: None)
+    assert node.disk.content(path) == journal
+
+
 def test_a_failing_write_of_a_followers_mark_is_shown_until_it_succeeds(cluster: Cluster) -> None:
     follower = cluster.nodes[1]
     cluster.publish(0, b"1")

@@ -443,6 +443,7 @@ class Leader:
             self._context.health.clear(self.replica.label, trouble)
         if self.cursors is not None:
             self.cursors.discard()
+            self.cursors = None  # others write the journal from now on
 
     def validate(self) -> None:
         self.group.validate()
