@@ -26,10 +26,9 @@ class Time:
     def __init__(self) -> None:
         self.elapsed_ns = 0
         self.step_ns = 0
-        self.clock = SteadyClock(self.system_ns, lambda: self.elapsed_ns)
-
-    def system_ns(self) -> int:
-        return START_NS + self.elapsed_ns + self.step_ns
+        self.clock = SteadyClock(
+            lambda: START_NS + self.elapsed_ns + self.step_ns, lambda: self.elapsed_ns
+        )
 
     def wait(self, duration_ns: int, reads: int = 10) -> int:
         """How much the clock shows later."""

@@ -1,7 +1,5 @@
 """Who is dropped from a set, and when a leadership is given up."""
 
-from unittest.mock import Mock
-
 import pytest
 
 from penstock.cluster.keys import PartitionName
@@ -206,7 +204,7 @@ def test_a_follower_that_stopped_in_order_rejoins_once_it_has_caught_up(desk: De
 def test_a_new_leadership_drops_who_stops_and_looks_at_no_other(desk: Desk) -> None:
     desk.members.leadership_ended(NAME)
     desk.members.leaving(3, 0)
-    desk.members.machines[PartitionName("bills", 0)] = Mock(spec=[])
+    desk.members.machines[PartitionName("bills", 0)] = desk.machine
     desk.members.leadership_began(NAME, desk.machine, 0)
     assert desk.proposed() == (A, B)
 

@@ -284,10 +284,6 @@ def _keys(body: bytes) -> list[tuple[str, int, str]]:
     return [(s["topic"], s["partition"], s["stage"]) for s in json.loads(body)["stages"]]
 
 
-def _last(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
-    return _json(200, version=broker.versions.get(query["app"][0]))
-
-
 def _config(broker: FakeBroker, query: dict[str, list[str]]) -> Answer:
     name = query["topic"][0]
     if name in broker.unmade:
@@ -307,7 +303,7 @@ POSTS = {
     "/stage/abort": _abort,
 }
 ROUTES = {
-    "/stage/last": _last,
+    "/stage/last": lambda broker, query: _json(200, version=broker.versions.get(query["app"][0])),
     "/topic/config": _config,
     "/log/fetch": _fetch,
     "/log/offset": _offset,

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,9 @@ def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
     with Traffic(five, "drained") as traffic:
         time.sleep(1)
         five.nodes[0].ask("/cluster/node?node=1&state=draining", "POST")
-        five.until(lambda: not _has_any(five, drained), 240)
+        rows = partial(five.nodes[0].ask, "/cluster")
+        of = ("in_sync", "preferred")
+        five.until(lambda: not any(1 in row[n] for row in rows()["partitions"] for n in of), 240)
         time.sleep(1)
         with V2Client(drained.ports[0]) as client, pytest.raises(Refused) as refused:
             client.sub("drained", "work")
@@ -245,8 +248,3 @@ def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
     assert drained.stop() == 0
     five.until(lambda: not five.is_alive(drained))
     five.nodes[0].ask("/cluster/node?node=1&state=removed", "POST")
-
-
-def _has_any(five: Cluster, node: Node) -> bool:
-    rows = five.nodes[0].ask("/cluster")["partitions"]
-    return any(node.number in [*row["in_sync"], *row["preferred"]] for row in rows)
