@@ -81,11 +81,12 @@ async def test_an_answer_that_closes_drops_those_behind_it(server: Server) -> No
 
 
 @pytest.mark.parametrize("step", [1, 10_000])
+@pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
 @within(serving)
-async def test_a_request_has_its_headers_also_when_its_head_was_known(
-    server: Server, step: int
+async def test_a_request_is_whole_also_with_a_known_head_or_an_offer_to_upgrade(
+    server: Server, offer: bytes, step: int
 ) -> None:
-    head = b"POST /p HTTP/1.1\r\nHost: h\r\nX-Mixed-CASE:  A b \r\nEmpty:\r\n"
+    head = b"POST /p HTTP/1.1\r\n" + offer + b"Host: h\r\nX-Mixed-CASE:  A b \r\nEmpty:\r\n"
     plain = head + b"Content-Length: 1\r\n\r\nx"
     chunked = head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nTrailer: t\r\n\r\n"
     bare = b"GET /bare HTTP/1.1\r\n\r\n"
@@ -98,7 +99,7 @@ async def test_a_request_has_its_headers_also_when_its_head_was_known(
     for start in (0, 3):
         with_length, in_chunks, without = server.app.requests[start : start + 3]
         for request in (with_length, in_chunks):
-            assert request.header(b"x-mixed-case") == b"A b"
+            assert (request.body, request.header(b"x-mixed-case")) == (b"x", b"A b")
             assert request.header(b"empty") == b""
             assert request.header(b"trailer") is None
         assert with_length.header(b"content-length") == b"1"
@@ -194,13 +195,11 @@ async def test_junk_after_a_request_does_not_affect_its_answer(server: Server) -
 
 
 @within(serving)
-async def test_head_has_no_body_and_an_upgrade_is_ignored(server: Server) -> None:
+async def test_head_has_no_body(server: Server) -> None:
     async with server.client() as client:
         client.writer.write(b"HEAD / HTTP/1.1\r\n\r\n")
         head = await client.reader.readuntil(b"\r\n\r\n")
         assert b"Content-Length: 7\r\n" in head
-        upgrade = b"GET /u HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-        assert await client.body(upgrade) == b"GET /u "
         assert await client.body(b"GET /v HTTP/1.1\r\n\r\n") == b"GET /v "
 
 

@@ -30,8 +30,12 @@ A client that keeps its connection sends the same head again and again. Heads ar
 what the parser made of them; a request that begins with a known one, and is there as a whole, does
 not go through the parser. Same bytes, same meaning: nothing is decided but by the
 parser, and by the listener's gate. Only
-plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade, and no
-`traceparent`, which is another one each time.
+plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, and no `traceparent`, which
+is another one each time.
+
+An offer to switch protocols (Java's client makes one with every request) is one that a server may
+ignore. The parser takes what follows for the other protocol's, so the head is read again without
+the offer, and what follows is the body.
 """
 
 from collections import deque
@@ -253,18 +257,25 @@ class Incoming:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # An offer to switch protocols, which a server is free to ignore.
+            head = self._head_without_offer() if self._offers else b""
             self._parser = httptools.HttpRequestParser(self)
-            rest = data[upgrade.args[0] :]
+            rest = head + data[upgrade.args[0] :]
             if rest and not self.deaf:
                 self._feed(rest)
         except httptools.HttpParserError:
             if not self.deaf:
                 self.end_with(BAD_REQUEST)
 
+    def _head_without_offer(self) -> bytes:
+        fields = bytes(self._fields).split(b"\r\n")
+        kept = b"\r\n".join(field for field in fields if not field.startswith(b"upgrade: "))
+        version = self._parser.get_http_version().encode()
+        return b"%b %b HTTP/%b%b\r\n\r\n" % (self._method.encode(), self._target, version, kept)
+
     # --- callbacks of the parser ---
 
     def _begin(self) -> None:
+        self._offers = False  # to switch protocols
         self._target = b""
         self._method = ""
         self._path = b""
@@ -302,8 +313,11 @@ class Incoming:
     def on_headers_complete(self) -> None:
         if self.deaf:
             return
-        self._head_bytes = -1
         self._method = self._parser.get_method().decode("ascii")
+        self._offers = self._parser.should_upgrade() and self._method != "CONNECT"
+        if self._offers:
+            return
+        self._head_bytes = -1
         target, fields = self._target, bytes(self._fields)
         given = header_of(fields, b"host")
         hosts = [] if given is None else [given]
@@ -337,7 +351,7 @@ class Incoming:
             self._refuse(NO_ROOM)
 
     def on_message_complete(self) -> None:
-        if self.deaf:
+        if self.deaf or self._offers:
             return
         self._head_bytes = 0
         self.touched = self._now_s()
@@ -400,6 +414,6 @@ class Incoming:
 _HEAD_SECONDS = limits.HTTP_HEAD_NS / limits.SECOND
 _BODY_SECONDS = limits.HTTP_BODY_NS / limits.SECOND
 # `traceparent` is another one each time: remembered, it would push out heads that come again.
-_NOT_PLAIN = (b"expect", b"upgrade", b"transfer-encoding", b"traceparent")
+_NOT_PLAIN = (b"expect", b"transfer-encoding", b"traceparent")
 _OF_CALLER = (b"origin", b"sec-fetch-site", b"authorization")
 _NO_BODY = BodyRule(limits.HTTP_DISCARD_BYTES_MAX, Response(413, closes=True))
