@@ -36,6 +36,8 @@ def test_publish_and_consume(daemon: Daemon, address: str, topic: str) -> None:
         for message in consumer:
             bodies.append(message.body)
             if message.body == b"one" and message.attempts == 1:
+                with pytest.raises(ConfigError):
+                    message.req(-1)
                 message.req()
                 with pytest.raises(MessageSettled):
                     message.fin()
@@ -57,7 +59,13 @@ def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:
         found = consumer.get(40)
         assert found is not None
         assert found.address == address
-        found.fin()
+        closing = [threading.Thread(target=consumer.close, args=(0.2,)) for _ in range(2)]
+        for thread in closing:
+            thread.daemon = True
+            thread.start()
+        for thread in closing:
+            thread.join(40)
+            assert not thread.is_alive()
 
 
 def test_fetched_messages_are_requeued_at_the_end(daemon: Daemon, address: str, topic: str) -> None:

@@ -27,6 +27,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 import uvloop
 
 from penstock.client.consumer import Consumer, Counts
+from penstock.client.framing import check_delay
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.producer import Producer
@@ -77,8 +78,6 @@ class _LoopThread:
             raise
 
     def close(self) -> None:
-        if self.loop.is_closed():
-            return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
@@ -92,6 +91,7 @@ class _Blocking:
         self._what = what
         self._client = client
         self._thread: _LoopThread | None = None
+        self._closing = threading.Lock()  # of several threads that close one does, others wait
 
     def __enter__(self) -> Self:
         self.start()
@@ -112,6 +112,12 @@ class _Blocking:
             raise NotStarted(self._what)
         return self._thread
 
+    def _close(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._closing:
+            if self._thread is not None and not self._thread.loop.is_closed():
+                self._thread.call(end())
+                self._thread.close()
+
 
 class _BlockingPublishing(_Blocking, Generic[Where]):
     """The common part of the blocking producers. `Where`: the result of a publish with a trace
@@ -125,9 +131,7 @@ class _BlockingPublishing(_Blocking, Generic[Where]):
         self.close()
 
     def close(self, timeout_s: float | None = None) -> None:
-        if self._thread is not None and not self._thread.loop.is_closed():
-            self._thread.call(self._producer.close(timeout_s))
-            self._thread.close()
+        self._close(lambda: self._producer.close(timeout_s))
 
     @overload
     def pub(self, topic: str, body: object) -> None: ...
@@ -259,6 +263,7 @@ class BlockingMessage:
         self._consumer._do(self._message.fin)
 
     def req(self, delay_s: float = 0.0, *, backoff: bool = False) -> None:
+        check_delay(delay_s)  # here: the loop's thread has nobody to tell
         self._settle()
         self._consumer._do(lambda: self._message.req(delay_s, backoff=backoff))
 
@@ -297,16 +302,12 @@ class BlockingConsumer(_Blocking):
         thread.loop.call_soon_threadsafe(self._consumer.stop)
 
     def close(self, timeout_s: float | None = None) -> None:
-        thread = self._thread
-        if thread is None or thread.loop.is_closed():
-            return
+        self._close(lambda: self._end(timeout_s))
+
+    async def _end(self, timeout_s: float | None) -> None:
         with self._lock:
             left = list(self._ready)
             self._ready.clear()
-        thread.call(self._end(left, timeout_s))
-        thread.close()
-
-    async def _end(self, left: list[Message], timeout_s: float | None) -> None:
         self._answer()
         self._consumer.stop()  # first, or nsqd would send us again what we give back
         for message in left:
