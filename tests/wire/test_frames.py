@@ -31,10 +31,11 @@ from penstock.wire.states import COMMANDS, State, Verdict
         (b"a#ephemeral#ephemeral", False),
         (b"a#other", False),
         (b"a\n", False),
-        ("ä".encode(), False),
+        ("a.b-c#ephemeral", True),
+        ("ä\ud800\udcff", False),
     ],
 )
-def test_valid_names(name: bytes, valid: bool) -> None:
+def test_valid_names(name: bytes | str, valid: bool) -> None:
     assert is_valid_name(name) is valid
 
 

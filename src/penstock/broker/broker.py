@@ -196,7 +196,7 @@ class Broker:
 
     def _open_directory(self, name: str, directory_name: str) -> None:
         directory = os.path.join(self._topics_path, directory_name)
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             _log.warning("%s: not a topic's directory, left alone", directory)
         elif is_ephemeral(name):
             self.directories.remove(name)
@@ -338,7 +338,7 @@ class Broker:
         return 1 if single else self.context.options.default_partitions
 
     def _create_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             raise NameInvalid("topic", name)
         if not 1 <= partitions <= limits.PARTITIONS_MAX:
             raise Refused(f"{partitions} partitions: a topic has 1 to {limits.PARTITIONS_MAX}")

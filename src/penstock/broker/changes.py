@@ -97,7 +97,7 @@ def ask_for_channel(topic: Topic, name: str, done: MetadataDone) -> None:
     metadata = _metadata_of(topic, name)
     if metadata is None:
         done(None)
-    elif not is_valid_name(name.encode("utf-8", "surrogateescape")):
+    elif not is_valid_name(name):
         done(NameInvalid("channel", name))
     elif topic.exiting and name not in topic.channels:
         done(Refused("exiting"))

@@ -146,10 +146,9 @@ def _check_head(size: int, kind: int, least: int, most: int) -> None:
 
 def check_name(kind: str, name: str) -> bytes:
     """`name` in the form of the wire. Raises NameInvalid."""
-    data = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else b""
-    if not is_valid_name(data):
+    if not isinstance(name, str) or not is_valid_name(name):
         raise NameInvalid(kind, name)
-    return data
+    return name.encode("ascii")
 
 
 def is_within(value: object, least: float, most: float) -> bool:

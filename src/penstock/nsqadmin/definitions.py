@@ -165,7 +165,7 @@ def read(text: str) -> Definitions:
 def _check_names(kind: str, found: Sequence[Defined]) -> None:
     names = [one.name for one in found]
     for name in names:
-        if not is_valid_name(name.encode("utf-8", "replace")) or is_ephemeral(name):
+        if not is_valid_name(name) or is_ephemeral(name):
             rule = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
             raise DefinitionsInvalid(f"{kind} {name!r} is no name: {rule}")
     if len(set(names)) != len(names):

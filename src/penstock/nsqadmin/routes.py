@@ -212,9 +212,9 @@ async def create(call: Call) -> Document:
     """Make a topic, and a channel of it."""
     document = await document_of(call.request)
     topic, channel = _text(document, "topic"), _text(document, "channel")
-    if not is_valid_name(topic.encode()):
+    if not is_valid_name(topic):
         raise ApiError(400, "INVALID_TOPIC")
-    if channel and not is_valid_name(channel.encode()):
+    if channel and not is_valid_name(channel):
         raise ApiError(400, "INVALID_CHANNEL")
     partitions = _count(document, "partitions", limits.PARTITIONS_MAX)
     replicas = _count(document, "replicas", limits.MEMBERS_MAX)
@@ -240,7 +240,7 @@ async def tombstone(call: Call, node: str) -> Document:
         topic = _text(await document_of(call.request), "topic")
     except ApiError as error:
         raise ApiError(400, "INVALID_BODY") from error
-    if not is_valid_name(topic.encode()):
+    if not is_valid_name(topic):
         raise ApiError(400, "INVALID_TOPIC")
     return await call.perform(call.deps.actions.tombstone(node, topic))
 

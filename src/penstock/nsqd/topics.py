@@ -100,7 +100,7 @@ class TopicMaker:
         return self._broker.default_partitions(name)
 
     def _check(self, name: str) -> None:
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             raise NameInvalid("topic", name)
         if self._broker.exiting:
             raise Refused("exiting")
@@ -188,11 +188,7 @@ def _names(answer: Any, address: str) -> list[str]:
     if not isinstance(names, list):
         log.warning("nsqlookupd %s: no list of channels in its answer", address)
         return []
-    valid = [
-        name
-        for name in names
-        if isinstance(name, str) and is_valid_name(name.encode("utf-8", "surrogatepass"))
-    ]
+    valid = [name for name in names if isinstance(name, str) and is_valid_name(name)]
     if len(valid) < len(names):
         log.warning("nsqlookupd %s: %d bad channel names", address, len(names) - len(valid))
     if len(valid) > limits.LOOKUP_CHANNELS_MAX:

@@ -305,7 +305,7 @@ def _meta_row(meta: Meta) -> dict[str, Any]:
 
 def _wanted_name(parameters: Parameters, kind: str) -> str:
     name = _wanted(parameters, kind)
-    if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+    if not is_valid_name(name):
         raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
     return name
 

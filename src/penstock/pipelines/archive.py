@@ -96,10 +96,10 @@ def check(settings: Settings) -> None:
     if bool(settings.texts("topics")) == bool(settings.text("pattern")):
         raise ConfigError("topics, pattern", None, "exactly one of the two is needed")
     for name in settings.texts("topics"):
-        if not is_valid_name(name.encode()):
+        if not is_valid_name(name):
             raise ConfigError("topics", name, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
     name = settings.text("name")  # a part of the checkpoint's path
-    if not is_valid_name(name.encode()) or name.startswith("."):
+    if not is_valid_name(name) or name.startswith("."):
         raise ConfigError("name", name, "1 to 64 of . a-z A-Z 0-9 _ -, and no dot at first")
     try:
         re.compile(settings.text("pattern"))

@@ -94,11 +94,11 @@ SETTINGS = (
 
 def check(settings: Settings) -> None:
     to, name = settings.text("to"), settings.text("name")
-    if not is_valid_name(to.encode()) or is_ephemeral(to):
+    if not is_valid_name(to) or is_ephemeral(to):
         raise ConfigError("to", to, "a topic: 1 to 64 of . a-z A-Z 0-9 _ -")
     if not settings.flag("dry-run") and not name:
         raise ConfigError("name", name, "it is needed: under it the replay can go on, once")
-    if name and (not is_valid_name(name.encode()) or name.startswith(".")):
+    if name and (not is_valid_name(name) or name.startswith(".")):
         raise ConfigError("name", name, "1 to 64 of . a-z A-Z 0-9 _ -, and no dot at first")
     topics = settings.texts("topics")
     if settings.text("broker") and not settings.text("table"):

@@ -87,7 +87,7 @@ def read_sink_options(
     topic, size = found.topic, found.stage_bytes
     for name, value, is_wrong, rule in (
         ("txnAppId", found.app, found.app == "", "it is not empty"),
-        ("topic", topic, topic is not None and not is_valid_name(topic.encode()),
+        ("topic", topic, topic is not None and not is_valid_name(topic),
          "1 to 64 of . a-z A-Z 0-9 _ -"),
         ("topic", topic, is_ephemeral(topic or ""), "an ephemeral topic keeps nothing on the disk"),
         ("url", None, not found.urls,

@@ -154,7 +154,7 @@ class Stager:
         names: list[str] = coded.dictionary.to_pylist()
         numbers = coded.indices.to_numpy().astype(np.int64)
         for number, name in enumerate(names):
-            if not is_valid_name(name.encode()) or is_ephemeral(name):
+            if not is_valid_name(name) or is_ephemeral(name):
                 reason = f"{name!r} is no topic to keep: 1 to 64 of . a-z A-Z 0-9 _ -"
                 raise BadRow(np.flatnonzero(numbers == number), reason, is_topic=True)
         return names, numbers

@@ -145,7 +145,7 @@ def _queue_of(queues: dict[str, QueueFiles], name: str) -> QueueFiles | None:
     if name not in queues:
         topic, _, channel = name.replace(";", ":", 1).partition(":")
         named = [topic, channel] if ":" in name or ";" in name else [topic]
-        if not all(is_valid_name(part.encode("utf-8", "surrogateescape")) for part in named):
+        if not all(is_valid_name(part) for part in named):
             return None
         queues[name] = QueueFiles(name, topic, channel)
     return queues[name]

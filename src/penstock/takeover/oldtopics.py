@@ -101,7 +101,7 @@ class Survey:
                     queue.paused |= channel.paused
 
     def _is_kept(self, kind: str, name: str) -> bool:
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             self.notes.append(f"{kind} name {name!r} is not valid: skipped")
             return False
         if is_ephemeral(name):

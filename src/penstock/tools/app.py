@@ -6,7 +6,6 @@ and then has `--json`, or prints by itself and returns the exit code. A paramete
 `Options` stands for several of them.
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -44,7 +43,7 @@ def _name(kind: str) -> Callable[[str], str]:
     """Of a verb's topic or channel. Raises WrongUse; nsqd's refusal is its code alone, as NSQ's."""
 
     def check(name: str) -> str:
-        if not is_valid_name(os.fsencode(name)):
+        if not is_valid_name(name):
             raise WrongUse(str(NameInvalid(kind, name)))
         return name
 

@@ -259,7 +259,7 @@ def need_names(kind: str, *names: str) -> None:
     if not names:
         raise WrongUse(f"--{kind} required")
     for name in names:
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             raise WrongUse(f"--{kind} {name!r}: a valid {kind} name is required")
 
 

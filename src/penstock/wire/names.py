@@ -32,7 +32,9 @@ _RAW_BYTE_FIRST = 0xDC80  # where `surrogateescape` puts bytes that are not UTF-
 _RAW_BYTE_LAST = 0xDCFF
 
 
-def is_valid_name(name: bytes) -> bool:
+def is_valid_name(name: bytes | str) -> bool:
+    if isinstance(name, str):
+        name = name.encode("utf-8", "surrogatepass")
     return len(name) <= limits.NAME_BYTES_MAX and _NAME.fullmatch(name) is not None
 
 

@@ -226,7 +226,7 @@ class Channel:
 
     def _check_name(self, settings: ChannelSettings) -> None:
         name = settings.dead_letter_topic
-        if name and (not is_valid_name(name.encode("utf-8", "surrogateescape"))):
+        if name and (not is_valid_name(name)):
             raise Refused(f"dead_letter_topic {name!r} is no valid name of a topic")
         if name and (is_ephemeral(name) or name == self.topic.name):
             raise Refused(
@@ -234,7 +234,7 @@ class Channel:
             )
         default = self._default_dead_letter_topic
         is_named = bool(name) or settings.poison == Poison.HOLD
-        if settings.max_attempts and not is_named and not is_valid_name(default.encode()):
+        if settings.max_attempts and not is_named and not is_valid_name(default):
             raise Refused(
                 f"the dead-letter topic would be {default!r}, which has {len(default)} characters: "
                 f"a name has {limits.NAME_BYTES_MAX} at most. Name another with dead_letter_topic"

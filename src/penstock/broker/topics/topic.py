@@ -225,7 +225,7 @@ class Topic(TopicPublishing):
             raise ChannelUnregistered(self.name, name)
 
     def _create_channel(self, name: str) -> Channel:
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        if not is_valid_name(name):
             raise NameInvalid("channel", name)
         if self.context.exiting:
             raise Refused("exiting")

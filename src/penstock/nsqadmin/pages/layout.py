@@ -178,7 +178,7 @@ async def check_exists(view: PageView, topic: str, channel: str = "") -> None:
     """Raises NoSuchPage. A silent node may have it: then the page is drawn, and its banner names
     the node."""
     for kind, name in (("topic", topic), ("channel", channel)):
-        if name and not is_valid_name(name.encode("utf-8", "replace")):
+        if name and not is_valid_name(name):
             raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")
     latest = view.deps.watch.latest
     if latest.channel(topic, channel) if channel else topic in latest.topics:

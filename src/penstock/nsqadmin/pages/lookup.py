@@ -110,12 +110,10 @@ def _creation(view: PageView) -> None:
                 field.set_value("")
 
     with parts.section("Make a topic or channel"), parts.row("heading making"):
-        topic = ui.input(
-            "Topic", validation={NAME_RULE: lambda text: is_valid_name((text or "").encode())}
-        )
+        topic = ui.input("Topic", validation={NAME_RULE: lambda text: is_valid_name(text or "")})
         channel = ui.input(
             "Channel (optional)",
-            validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
+            validation={NAME_RULE: lambda text: not text or is_valid_name(text)},
         )
         counts = [_count("Partitions (optional)", limits.PARTITIONS_MAX)]
         if view.deps.watch.latest.cluster.name:

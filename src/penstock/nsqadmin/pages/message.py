@@ -204,7 +204,7 @@ async def publish_again(view: PageView, topic: str, address: LogAddress, message
     with parts.dialog(question, "Publish", "publishing") as dialog:
         into = ui.input(
             "To topic", value=topic,
-            validation={"No topic has such a name": lambda name: is_valid_name(name.encode())},
+            validation={"No topic has such a name": lambda name: is_valid_name(name)},
         )  # fmt: skip
         body = ui.textarea("Body", value=text or "").props("outlined autogrow").classes("mono")
         body.set_visibility(text is not None)

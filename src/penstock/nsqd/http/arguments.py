@@ -18,9 +18,9 @@ from penstock.durations import DURATION_NS_MAX, parse_duration
 from penstock.errors import NotFound
 from penstock.net.api import HttpError, Parameters, because
 from penstock.net.query import whole_number
-from penstock.nsqd.http.deps import Call, is_valid
+from penstock.nsqd.http.deps import Call
 from penstock.wire.errors import WireFault
-from penstock.wire.names import ANY, read_partition
+from penstock.wire.names import ANY, is_valid_name, read_partition
 
 FALSE, TRUE = ("false", "0"), ("true", "1")  # how a boolean parameter is written
 COUNT_MAX = (1 << 63) - 1
@@ -100,7 +100,7 @@ def find_topic(call: Call, checks_name: bool = False) -> Topic:
     name = call.parameters.get("topic")
     if name is None:
         raise missing("topic")
-    if checks_name and not is_valid(name):
+    if checks_name and not is_valid_name(name):
         raise HttpError(400, "INVALID_TOPIC")
     try:
         return call.deps.broker.find_topic(name)
@@ -113,7 +113,7 @@ def channel_name(call: Call, checks_names: bool = True) -> tuple[Topic, str]:
     for kind in ("topic", "channel"):
         if kind not in call.parameters:
             raise missing(kind)
-        if checks_names and not is_valid(call.parameters[kind]):
+        if checks_names and not is_valid_name(call.parameters[kind]):
             raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
     return find_topic(call), call.parameters["channel"]
 

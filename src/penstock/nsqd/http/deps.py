@@ -155,7 +155,7 @@ class Call:
         name = self.parameters.get("topic")
         if name is None:
             raise HttpError(400, "MISSING_ARG_TOPIC")
-        if not is_valid(name):
+        if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
 
         def go_on(found: Found) -> None:
@@ -187,10 +187,6 @@ Ask = Callable[[Call, "MetadataDone"], None]
 def parameters_of(query: bytes) -> Parameters:
     """Clients send the same query again and again. Callers must not change the result."""
     return _remembered(query) if len(query) <= _REMEMBERED_BYTES_MAX else parse_query(query)
-
-
-def is_valid(name: str) -> bool:
-    return is_valid_name(name.encode("utf-8", "surrogateescape"))
 
 
 # --- common parts of routes ---
