@@ -7,7 +7,7 @@ import pytest
 
 from cases import each
 from penstock.client import Consumer, Producer
-from penstock.client.discovery import Discovery, addresses_in
+from penstock.client.discovery import Discovery, addresses_in, topics_in
 from penstock.client.options import ConsumerOptions
 from penstock.errors import ConnectFailed
 
@@ -37,6 +37,12 @@ NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version"
 )
 def test_answers(document: Any, addresses: set[str]) -> None:
     assert addresses_in(json.loads(json.dumps(document))) == addresses
+
+
+@each("form", [dict, lambda **document: {"status_code": 200, "data": document}])
+def test_topics_are_those_that_can_be(form: Any) -> None:
+    assert topics_in(form(topics=["b", "../x", 7, None, "a", "c$", "\ud800"])) == ["a", "b"]
+    assert not any(map(topics_in, (form(topics=None), form(), form(topics="ab"), [], "ab", None)))
 
 
 async def test_answers_are_united_and_failures_named() -> None:

@@ -32,6 +32,7 @@ from penstock.net.secret_file import authorization
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import Call, bracketed, document_of
+from penstock.wire.names import is_valid_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ def partitions_in(document: Any, port_key: str = "tcp_port") -> dict[int, str]:
         if partition is not None and address is not None:
             found[partition] = address
     return found
+
+
+def topics_in(document: Any) -> list[str]:
+    """The topics in an answer to /topics, without what can be none."""
+    listed = _inner(document).get("topics")
+    names = listed if isinstance(listed, list) else ()
+    return sorted(one for one in names if isinstance(one, str) and is_valid_name(one))
 
 
 def _inner(document: Any) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.client import Message
+from penstock.client.discovery import base_url, topics_in
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed
 from penstock.tools import utility
@@ -240,11 +241,11 @@ async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None
         while not stop.is_set():
             for lookupd in values["lookupd_http_address"]:
                 try:
-                    document = await fetcher.get_json(f"http://{lookupd}/topics")
+                    document = await fetcher.get_json(f"{base_url(lookupd)}/topics")
                 except FetchFailed as error:
                     log.warning("%s", error)
                     continue
-                for topic in filter(values["pattern"].search, sorted(document["topics"])):
+                for topic in filter(values["pattern"].search, topics_in(document)):
                     await archive.add(topic)
             await utility.pause(stop, values["topic_refresh_ns"] / limits.SECOND)
 
