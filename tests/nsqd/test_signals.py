@@ -89,14 +89,16 @@ def cross_site_status(https: int) -> int:
 def test_sighup_takes_a_renewed_certificate(tmp_path: Path) -> None:
     first = Certificates(tmp_path / "first")
     second = Certificates(tmp_path / "second")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert, key, config = (tmp_path / name for name in ("cert.pem", "key.pem", "nsqd.toml"))
+    config.touch()
 
     def install(certificates: Certificates) -> None:
         cert.write_bytes(certificates.cert.read_bytes())
         key.write_bytes(certificates.key.read_bytes())
 
     install(first)
-    flags = (f"--tls-cert={cert}", f"--tls-key={key}", "--https-address=127.0.0.1:0")
+    flags = (f"--tls-cert={cert}", f"--tls-key={key}", "--https-address=127.0.0.1:0",
+             f"--config={config}")  # fmt: skip
     with Daemon(tmp_path / "data", *flags) as daemon:
         listening = r"INFO: HTTPS: listening on 127\.0\.0\.1:(\d+)"
         eventually(lambda: re.search(listening, daemon.stderr()), WAIT_S, daemon.stderr)
@@ -107,6 +109,10 @@ def test_sighup_takes_a_renewed_certificate(tmp_path: Path) -> None:
         hang_up(daemon, "reload failed, nothing has changed: tls-cert")
         assert certificates_of(daemon.tcp_port, https) == before
         install(second)
+        config.write_text('nsqlookupd_tcp_addresses = ["nowhere"]')
+        hang_up(daemon, "reload failed, nothing has changed: lookupd-tcp-address")
+        assert certificates_of(daemon.tcp_port, https) == before
+        config.write_text("")
         hang_up(daemon, "INFO: reloaded: certificates")
         after = certificates_of(daemon.tcp_port, https)
         assert len(after) == 1

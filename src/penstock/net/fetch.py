@@ -29,7 +29,7 @@ class Fetcher:
 
     connect_timeout_ns: int = limits.FETCH_CONNECT_NS
     request_timeout_ns: int = limits.FETCH_REQUEST_NS
-    tls: ssl.SSLContext | None = None  # may be set until the first request
+    tls: ssl.SSLContext | None = None  # may be set anew
     answer_bytes_max: int = limits.FETCH_BYTES_MAX
     # Who asks rarely keeps no connection: a server hangs up on idle ones, and a POST that runs
     # into that cannot just be sent again.
@@ -99,8 +99,10 @@ class Fetcher:
                 self.answer_bytes_max,
                 self.keeps_connections,
             )
+        client = self._client
+        client.tls = self.tls
         while True:
-            answer = await self._client.exchange(outgoing)
+            answer = await client.exchange(outgoing)
             location = answer.headers.get("location")
             if answer.status not in REDIRECTS or location is None:
                 return answer

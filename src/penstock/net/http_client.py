@@ -167,9 +167,10 @@ class _Connection(asyncio.Protocol):
 
 @dataclass(eq=False)
 class HttpClient:
-    """`tls` of a secure origin; None: the system's authorities. Used from one event loop."""
+    """`tls` of a secure origin, for new connections; None: the system's authorities. Used from one
+    event loop."""
 
-    _tls: ssl.SSLContext | None
+    tls: ssl.SSLContext | None
     _connect_s: float
     _bytes_max: int
     _keeps_connections: bool
@@ -250,7 +251,7 @@ class HttpClient:
     async def _connect(self, origin: Origin) -> _Connection:
         tls: dict[str, Any] = {}
         if origin.secure:
-            tls = {"ssl": self._tls or _system_tls(), "server_hostname": origin.host.rstrip(".")}
+            tls = {"ssl": self.tls or _system_tls(), "server_hostname": origin.host.rstrip(".")}
         try:
             async with asyncio.timeout(self._connect_s or None):
                 sock = await _dial(origin.host, origin.port)

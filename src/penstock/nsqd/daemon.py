@@ -252,8 +252,9 @@ class Daemon:
         """Apply the options that may change at run time. Raises ConfigError, and then nothing has
         changed."""
         upgrades = self.node.upgrades
-        upgrades.context, self._fetcher.tls = new_contexts(options, upgrades.context is not None)
+        contexts = new_contexts(options, upgrades.context is not None)
         self.node.lookups.set_addresses(options.lookupd_tcp_address)
+        upgrades.context, self._fetcher.tls = contexts
         logs.set_level(options.log_level)
         _report(self.config, options.all_values)
         for name in _RELOADED:
