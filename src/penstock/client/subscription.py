@@ -159,18 +159,14 @@ class Subscription:
         """Touch messages that have been here for half of their timeout. A message at the maximum
         time of nsqd is abandoned."""
         negotiated = self.link.negotiated
-        gone = []
-        for message_id, held in self._held.items():
-            if now_s < held.due_s:
-                continue
+        for held in [one for one in self._held.values() if now_s >= one.due_s]:
             if now_s - held.came_s >= negotiated.message_timeout_max_s:
-                gone.append(message_id)
+                del self._held[held.message.raw_id]
+                notice = "%s: message %s is held for too long to be touched"
+                log.warning(notice, self.address, held.message.id)
                 continue
             held.due_s = now_s + negotiated.message_timeout_s / 2
             self.touch(held.message)
-        for message_id in gone:
-            del self._held[message_id]
-            log.warning("%s: message %r is held for too long to be touched", self.address, gone)
 
 
 def _message_type(link: Link, options: ConsumerOptions) -> type[Message]:
