@@ -20,6 +20,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.log.open_files import connections_end, out_of_connections
 from penstock.net.outgoing import words_of
+from penstock.net.query import whole_number
 
 log = logging.getLogger("penstock.net")
 
@@ -49,9 +50,10 @@ def parse_address(text: str, name: str = "address") -> ListenAddress:
     host, colon, port = text.rpartition(":")
     if not colon or "/" in port:
         return ListenAddress("", 0, text)
-    if not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
+    number = whole_number(port, 65535)
+    if number is None:
         raise ConfigError(name, text, "host:port with a port of 0 to 65535, or a path")
-    return ListenAddress(host.removeprefix("[").removesuffix("]"), int(port), "")
+    return ListenAddress(host.removeprefix("[").removesuffix("]"), number, "")
 
 
 def listen(address: ListenAddress) -> socket.socket:

@@ -378,6 +378,8 @@ def interruptible(connection: duckdb.DuckDBPyConnection, call: Callable[[], T]) 
 def _check(sql: str) -> None:
     import duckdb
 
+    if sql != sql.encode("utf-8", "replace").decode():
+        raise QueryRefused("the statement is no UTF-8")
     with within():
         statements = duckdb.extract_statements(sql)
     reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)

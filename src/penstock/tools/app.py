@@ -62,7 +62,7 @@ Partition = Annotated[
 Json = Annotated[bool, switch("print JSON, for programs", "--json")]
 Yes = Annotated[bool, switch("do it without asking")]
 Several = list[str] | None  # of an argument, or of an option that may be repeated
-Limit = Annotated[int, opt("N", "only the first N")]
+Limit = Annotated[int, opt("N", "only the first N", min=0)]
 
 
 def group(about: str, *examples: str) -> typer.Typer:

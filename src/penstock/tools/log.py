@@ -115,8 +115,8 @@ def dump(
     path: Path,
     topic: OneTopic = None,
     partition: Partition = None,
-    from_offset: Annotated[int, opt("N")] = 0,
-    count: Annotated[int | None, opt("N", "at most this many rows")] = None,
+    from_offset: Annotated[int, opt("N", min=0)] = 0,
+    count: Annotated[int | None, opt("N", "at most this many rows", min=0)] = None,
     bodies: Annotated[bool, switch("show the bodies too")] = False,
     as_json: Json = False,
 ) -> int:

@@ -15,13 +15,14 @@ import random
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, quote_from_bytes, urlsplit
+from urllib.parse import quote, quote_from_bytes
 
 from penstock import limits
 from penstock.client import Message, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher, public
+from penstock.net.outgoing import HttpFailed, Outgoing
 from penstock.tools import utility
 from penstock.tools.envelopes import carried
 from penstock.tools.hostpool import MODES, Host, HostPool, Status
@@ -63,8 +64,10 @@ def _check(values: Values) -> None:
     if bool(values["post"]) == bool(values["get"]):
         raise WrongUse("give --post or --get, one of them")
     for url in (*values["post"], *values["get"]):
-        if urlsplit(url.replace("%s", "x")).scheme not in ("http", "https"):
-            raise WrongUse(f"{url!r} is no http or https URL")
+        try:
+            Outgoing("GET", url.replace("%s", "x"), b"", {})
+        except HttpFailed as error:
+            raise WrongUse(f"{public(url)}: {error}") from error
     for url in values["get"]:
         if url.count("%s") != 1:
             raise WrongUse(f"--get {url!r}: must have exactly one %s")

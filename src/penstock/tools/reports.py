@@ -110,7 +110,7 @@ class Pace(Options):
     as_json: Json = False
     goes_on: Annotated[bool, switch("go on, until Ctrl-C", "--watch")] = False
     interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
-    count: Annotated[int, opt("N", "stop after N reports")] = 0
+    count: Annotated[int, opt("N", "stop after N reports", min=0)] = 0
 
     def watch(
         self, members: Sequence[Node], show: Show, *wanted: Any, at_once: bool = False
