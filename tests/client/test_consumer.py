@@ -128,9 +128,7 @@ async def test_long_work_is_touched() -> None:
         assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
 
 
-async def test_touching_ends_where_nsqd_would_not_listen(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_touching_ends_where_nsqd_would_not_listen(caplog: pytest.LogCaptureFixture) -> None:
     granted = {"msg_timeout": 600, "max_msg_timeout": 1500}
     async with FakeNsqd(deliver(message(1, b"held")), **granted) as nsqd:
         consumer = Consumer("t", "c", nsqd.address, auto_touch=True)
