@@ -238,7 +238,7 @@ async def test_a_fault_of_the_program_costs_one_connection(
     def fail(*_: object) -> bytes:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr(DeflateDecoder, "read", fail)
+    monkeypatch.setattr(DeflateDecoder, "read_into", fail)
 
     caplog.set_level(logging.ERROR, "penstock.net")
     deflated(world.link)

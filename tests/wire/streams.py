@@ -13,21 +13,11 @@ def read_all(decoder: Decoder, step: int = 1 << 16) -> bytes:
     return b"".join(parts)
 
 
-def read_all_into(decoder: Decoder, step: int) -> bytes:
-    parts = []
-    view = memoryview(bytearray(step))
-    while size := decoder.read_into(view):
-        parts.append(bytes(view[:size]))
-    return b"".join(parts)
-
-
 def decode_in_steps(decoder: Decoder, stream: bytes, cuts: list[int], step: int) -> bytes:
     """`stream` cut at the given places (modulo its length), read `step` bytes at a time."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     parts = []
-    read = [read_all, read_all_into]
     for start, end in pairwise(places):
         decoder.feed(stream[start:end])
-        parts.append(read[0](decoder, step))
-        read.reverse()
+        parts.append(read_all(decoder, step))
     return b"".join(parts)

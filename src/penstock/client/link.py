@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from penstock import limits
 from penstock.client import framing
@@ -19,20 +19,12 @@ from penstock.errors import ConnectFailed, ServerRefused
 from penstock.net.outgoing import words_of
 from penstock.wire.compression import DeflateDecoder, DeflateEncoder, SnappyDecoder, SnappyEncoder
 from penstock.wire.frames import HEARTBEAT, MAGIC_V2, Frame, FrameType
+from penstock.wire.identify import Decoder, Encoder
 
 log = logging.getLogger("penstock.client")
 
 READ_BYTES = 256 * limits.KIB  # decompressed bytes handed on at a time
 WRITE_SOON_BYTES = 64 * limits.KIB  # gathered output beyond this does not wait for the turn's end
-
-
-class Encoder(Protocol):
-    def encode(self, data: bytes) -> bytes: ...
-
-
-class Decoder(Protocol):
-    def feed(self, data: bytes) -> None: ...
-    def read(self, bytes_max: int) -> bytes: ...
 
 
 class Link(asyncio.Protocol):
@@ -50,6 +42,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._encoder: Encoder | None = None
         self._decoder: Decoder | None = None
+        self._plain = memoryview(b"")  # room for what it reads
         self._early = bytearray()  # greeting: bytes not yet read
         self._waiter: asyncio.Future[None] | None = None
         self._receive: Callable[[bytes], None] | None = None
@@ -132,6 +125,7 @@ class Link(asyncio.Protocol):
     def _compress(self, upgrade: Upgrade) -> None:
         self._flush()
         early, self._early = bytes(self._early), bytearray()
+        self._plain = memoryview(bytearray(READ_BYTES))
         if upgrade is Upgrade.SNAPPY:
             self._encoder, self._decoder = SnappyEncoder(), SnappyDecoder()
         else:
@@ -249,8 +243,8 @@ class Link(asyncio.Protocol):
         if self._decoder is None:
             raise RuntimeError("there is no compression on this connection")
         self._decoder.feed(data)
-        while not self.lost and (plain := self._decoder.read(READ_BYTES)):
-            self._give(plain)
+        while not self.lost and (size := self._decoder.read_into(self._plain)):
+            self._give(bytes(self._plain[:size]))
 
     def _give(self, data: bytes) -> None:
         if self._receive is not None:

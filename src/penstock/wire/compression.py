@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import cramjam
@@ -48,7 +49,6 @@ _HEAD_BYTES = 4
 _CRC_BYTES = 4
 _NAME = IDENTIFIER[_HEAD_BYTES:]
 _CHUNK = limits.SNAPPY_CHUNK_BYTES_MAX
-_NO_ROOM = memoryview(bytearray())
 # What a block of 64 KiB can grow to at worst (the format's own formula), and its checksum.
 _BLOCK_BYTES_MAX = 32 + _CHUNK + _CHUNK // 6
 _CHUNK_HEAD = struct.Struct("<II")  # type and length in one number; masked checksum
@@ -97,8 +97,8 @@ class SnappyEncoder:
         parts.append(body)
 
 
-class _Decoder:
-    """`feed` the input, then `read` until it returns nothing."""
+class _Decoder(ABC):
+    """`feed` the input, then read until nothing comes."""
 
     def __init__(self) -> None:
         self._input = bytearray()
@@ -110,6 +110,15 @@ class _Decoder:
             self._at = 0
         self._input += data
 
+    @abstractmethod
+    def read_into(self, view: memoryview) -> int:
+        """Plain bytes into `view`, whose whole length may be used; their number, 0 when more input
+        is needed. Raises StreamBroken."""
+
+    def read(self, bytes_max: int) -> bytes:
+        view = memoryview(bytearray(bytes_max))
+        return bytes(view[: self.read_into(view)])
+
 
 class SnappyDecoder(_Decoder):
     """Holds unused input, and at most one chunk of plain bytes."""
@@ -120,20 +129,8 @@ class SnappyDecoder(_Decoder):
         self._started = False
         self._rest = memoryview(b"")  # of a chunk that was larger than what was asked for
 
-    def read(self, bytes_max: int) -> bytes:
-        """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
-        parts: list[Buffer] = []
-        room = bytes_max
-        while room > 0 and (self._rest or self._fetch()):
-            part = self._rest[:room]
-            self._rest = self._rest[len(part) :]
-            room -= len(part)
-            parts.append(part)
-        return b"".join(parts)
-
     def read_into(self, view: memoryview) -> int:
-        """The same into `view`, whose whole length may be used: a chunk that fits is decoded in
-        place."""
+        """A chunk that fits is decoded in place."""
         size = 0
         while size < len(view):
             if self._rest:
@@ -151,15 +148,6 @@ class SnappyDecoder(_Decoder):
             else:
                 self._rest = plain
         return size
-
-    def _fetch(self) -> bool:
-        """Put the next chunk that has any bytes into `_rest`."""
-        while not self._rest:
-            chunk = self._next_chunk()
-            if chunk is None:
-                return False
-            self._rest = self._plain(*chunk, _NO_ROOM)
-        return True
 
     def _next_chunk(self) -> tuple[int, bytes] | None:
         """Kind and content of the next chunk that holds data; None when it is not all there."""
@@ -253,28 +241,20 @@ class DeflateDecoder(_Decoder):
         self._piece: bytes | memoryview = b""  # in zlib's hands
         self._may_hold = False  # the output was full: there may be more in zlib
 
-    def read(self, bytes_max: int) -> bytes:
-        """At most so many plain bytes; b"" when more input is needed. Raises StreamBroken."""
-        parts: list[bytes] = []
-        room = bytes_max
-        while room > 0 and self._next_piece():
+    def read_into(self, view: memoryview) -> int:
+        size = 0
+        while size < len(view) and self._next_piece():
             if self._stream.eof:
                 raise StreamBroken("deflate", "bytes behind the final block")
             try:
-                part = self._stream.decompress(self._piece, room)
+                part = self._stream.decompress(self._piece, len(view) - size)
             except zlib.error as error:
                 raise StreamBroken("deflate", str(error)) from error
             self._piece = self._stream.unconsumed_tail or self._stream.unused_data
-            self._may_hold = len(part) == room
-            room -= len(part)
-            parts.append(part)
-        return b"".join(parts)
-
-    def read_into(self, view: memoryview) -> int:
-        """The same into `view`, whose whole length may be used."""
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+            view[size : size + len(part)] = part
+            size += len(part)
+            self._may_hold = size == len(view)
+        return size
 
     def _next_piece(self) -> bool:
         """Is there anything to decompress?"""
