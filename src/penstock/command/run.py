@@ -10,12 +10,15 @@ Where the program is at this moment: its tasks, and the stack of every thread.
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
+
+import uvloop
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -41,16 +44,8 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     open_standard_streams()
     raise_descriptor_limit()
     sys.setswitchinterval(limits.GIL_SWITCH_NS / limits.SECOND)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 def open_standard_streams() -> None:
@@ -64,10 +59,6 @@ def open_standard_streams() -> None:
 def raise_descriptor_limit() -> None:
     """A connection is a descriptor; the usual soft limit of 1,024 is meant for a shell, not a
     server."""
-    try:
-        import resource
-    except ImportError:
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -40,16 +40,11 @@ class Fetcher:
         """The document of a 200. Raises FetchFailed for everything else."""
         return self._document(url, await self.request("GET", url, headers=headers))
 
-    async def post_json(
-        self, url: str, document: Any = None, headers: Headers | None = None
-    ) -> Any:
-        """POST `document` as JSON (an empty body when it is None). Returns the document of the
-        answer, None when it has no body. Raises FetchFailed unless the status is 200."""
-        body = b""
-        if document is not None:
-            body = json.dumps(document, separators=(",", ":")).encode()
-            headers = {"Content-Type": "application/json", **(headers or {})}
-        answer = await self.request("POST", url, body, headers)
+    async def post_json(self, url: str, document: Any) -> Any:
+        """POST `document` as JSON. Returns the document of the answer, None when it has no body.
+        Raises FetchFailed unless the status is 200."""
+        body = json.dumps(document, separators=(",", ":")).encode()
+        answer = await self.request("POST", url, body, {"Content-Type": "application/json"})
         return None if answer.status == 200 and not answer.body else self._document(url, answer)
 
     async def request(

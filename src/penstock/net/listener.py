@@ -138,13 +138,12 @@ def keep_alive(sock: socket.socket) -> None:
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", limits.KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", limits.KEEPALIVE_EVERY_S),
-        ("TCP_KEEPCNT", limits.KEEPALIVE_PROBES),
+    for option, value in (
+        (socket.TCP_KEEPIDLE, limits.KEEPALIVE_IDLE_S),
+        (socket.TCP_KEEPINTVL, limits.KEEPALIVE_EVERY_S),
+        (socket.TCP_KEEPCNT, limits.KEEPALIVE_PROBES),
     ):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @dataclass(eq=False)

@@ -117,14 +117,8 @@ def memory_row() -> Row:
 
 
 def resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except FileNotFoundError:  # not Linux: the highest so far has to do
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def disk_row(path: str, times: SyncTimes) -> Row:

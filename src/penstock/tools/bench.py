@@ -13,10 +13,11 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
+import uvloop
+
 from penstock import limits
 from penstock.client import Consumer, Message, Producer
 from penstock.command import terminal
-from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
 from penstock.tools.app import app, arg, opt, verb
 from penstock.tools.connection import Tcp
@@ -81,7 +82,7 @@ def bench(
                 partial(Producer, nsqds, **where),
                 partial(Consumer, named, channel, nsqds, **where))  # fmt: skip
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
-    with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
     document = as_document(plan, result)
     return Output(document, _lines(plan, document, result.seconds))
