@@ -88,6 +88,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ("--topic=t --channel=c", "--nsqd-http-address or --lookupd-http-address required"),
         ("--topic=t --channel=c --count=x", "--count 'x': must be a number, 0 or more"),
         ("--topic=t --channel=c --interval=0s", "interval: 0 is not valid: 1ns at least"),
+        ("--http-client-request-timeout=-1s", "'-1s' is not valid: 1ns at least"),
     ]),
     "nsq_tail": ("", [
         ("", "--topic required"),
@@ -98,7 +99,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ]),
     "nsq_to_file": ("--nsqd-tcp-address=a:1", [
         ("", "--topic required"),
-        ("--topic=t --gzip --gzip-level=0", "gzip-level: 0 is not valid: 1 to 9"),
+        ("--topic=t --log-prefix=x --gzip --gzip-level=0", "gzip-level: 0 is not valid: 1 to 9"),
         ("--topic=t --gzip '--filename-format=<TOPIC>.log'", "must have <REV>"),
         ("--topic=t --sync-interval=0s", "sync-interval: 0 is not valid: 1ns at least"),
         ("'--topic-pattern=^a'", "--topic-pattern needs --lookupd-http-address"),

@@ -37,6 +37,7 @@ ROTATION_LOOK_S = 0.5  # how often a file is asked whether its time has come
 
 FLAGS = (
     *utility.COMMON,
+    Flag("log-prefix", Kind.STRING, f"[{PROGRAM}] ", "log message prefix"),
     utility.TOPICS,
     Flag("topic-pattern", Kind.STRING, "", "also topics that match this regular expression; new "
          "ones are looked for (needs --lookupd-http-address)"),

@@ -14,6 +14,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, quote_from_bytes
 
@@ -54,7 +55,7 @@ FLAGS = (
          "X-Nsqext-NAME"),
     Flag("status-every", Kind.INT, 250, "log figures after this many requests (0: never)"),
     *utility.SOURCE,
-    utility.REQUEST_TIMEOUT,
+    replace(utility.REQUEST_TIMEOUT, default=20 * limits.SECOND),
 )  # fmt: skip
 
 

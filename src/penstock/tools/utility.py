@@ -134,12 +134,10 @@ CONSUMER_OPT = Flag("consumer-opt", Kind.REPEATED, (), "option of the consumer a
                     "bare name is true (may be repeated)")  # fmt: skip
 PRODUCER_OPT = Flag("producer-opt", Kind.REPEATED, (), "option of the producer as name,value; a "
                     "bare name is true (may be repeated)")  # fmt: skip
-CONNECT_TIMEOUT = Flag(
-    "http-client-connect-timeout", Kind.DURATION, 2 * limits.SECOND, "timeout for HTTP connect"
-)
-REQUEST_TIMEOUT = Flag(
-    "http-client-request-timeout", Kind.DURATION, 20 * limits.SECOND, "timeout for HTTP request"
-)
+CONNECT_TIMEOUT = Flag("http-client-connect-timeout", Kind.DURATION, 2 * limits.SECOND,
+                       "timeout for HTTP connect", bounds=(1, None))  # fmt: skip
+REQUEST_TIMEOUT = Flag("http-client-request-timeout", Kind.DURATION, 5 * limits.SECOND,
+                       "timeout for HTTP request", bounds=(1, None))  # fmt: skip
 
 COMMON = (VERSION, LOG_LEVEL)
 SOURCE = (NSQD_TCP, LOOKUPD_HTTP, CONSUMER_OPT, CONNECT_TIMEOUT)  # where a consumer is
@@ -186,7 +184,8 @@ def entry(
             for flag in flags:
                 flag.check(values[flag.attribute])
             check(values)
-            handler = logs.set_up(values.get("log_level", "info"), f"[{program}] ", "text")
+            prefix = values.get("log_prefix", f"[{program}] ")
+            handler = logs.set_up(values.get("log_level", "info"), prefix, "text")
             try:
                 return run(lambda: until_signal(lambda stop: main(values, stop)))
             finally:
