@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
     assert registry.channel_names("t") == ["c#ephemeral"]
     registry.unregister(one, "t", "c#ephemeral", 1)
     assert registry.channel_names("t") == []
+    registry.validate()
+
+
+def test_a_topic_that_goes_costs_nothing_of_the_others() -> None:
+    registry = World().registry
+    one = registry.join(peer(1))
+    for number in range(20_000):
+        registry.register(one, f"t{number}", "c")
+    began_s = time.process_time()
+    for number in range(20_000):
+        registry.unregister(one, f"t{number}")
+    assert time.process_time() - began_s < 1
+    assert not one.channels
     registry.validate()
 
 

@@ -223,7 +223,8 @@ class Registry:
         if channel:
             self._remove_channel_entry(producer, topic, channel)
             return
-        for name in sorted(c for t, c in producer.channels if t == topic):
+        by_channel = self.channels.get(topic, {})
+        for name in [name for name, known in by_channel.items() if producer in known]:
             self._remove_channel_entry(producer, topic, name)
         self._remove_topic_entry(producer, topic)
 
