@@ -9,6 +9,7 @@ from cases import each
 from e2e.answering import Answer, Answering
 from penstock.nsqdapi.blocking import Link
 from penstock.tools import connection, nodes
+from penstock.tools.main import main
 from penstock.tools.nodes import Node, NodeFailed
 
 PRODUCERS = [("::1", 2), ("b", 1), ("on-a-unix-socket", -1), ("a", 1)]
@@ -28,6 +29,11 @@ class Daemon(Answering):
     def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         form = "text/html" if path == "/page" else "application/json"
         return 200 if path in ANSWERS else 404, ANSWERS.get(path, b""), {"Content-Type": form}
+
+
+class Agreeing(Answering):
+    def reply(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        return 200, b"{}", {}
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +57,22 @@ def test_servers_that_are_no_daemon_of_nsq(address: str) -> None:
     node = Node(address)
     with pytest.raises(NodeFailed, match="its answer is no JSON"):
         node.get("/half")
-    with pytest.raises(NodeFailed, match="and it is no daemon of NSQ"):
-        node.document("/stats?format=json", None, "health")
     with pytest.raises(NodeFailed, match="something answers /page, and it is no daemon of NSQ"):
         node.post("/page")
-    assert node.document("/stats?format=json", None, "topics") == {"topics": []}
+    assert node.get("/stats?format=json", None, "topics") == {"topics": []}
+
+
+@each("verb", [
+    "channel messages t c", "channel redrive t c", "channel seek t c end --yes",
+    "drain --status", "drain --yes", "stage list", "stage abort app --yes",
+    "topic concede t --yes", "topic config t durability=os --yes",
+])  # fmt: skip
+def test_verbs_with_servers_that_answer_anything(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Agreeing() as server:
+        assert main([*verb.split(), "--nsqd-http-address", server.address]) == 1
+    assert "and it is no daemon of NSQ" in capsys.readouterr().err
 
 
 def test_nobody_there() -> None:

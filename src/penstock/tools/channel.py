@@ -152,7 +152,7 @@ def redrive(
     """Deliver its dead letters again."""
     members = at.once(topic, channel, changes=True)
     target = _of(topic, channel) | {"count": count or None}
-    found = ask_each(members, lambda node: node.post("/channel/redrive", target))
+    found = ask_each(members, lambda node: node.post("/channel/redrive", target, "redriven"))
     return found.output(lambda address, one: [f"{address}: {one['redriven']} redriven"])
 
 
@@ -193,7 +193,8 @@ def seek(
 
 def _moves(members: Sequence[Node], target: Target, dry_run: bool) -> Answers:
     wanted = target | {"dry_run": dry_run}
-    return ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
+    keys = "messages_again", "messages_skipped"
+    return ask_each(members, lambda node: node.post("/channel/setoffset", wanted, *keys))
 
 
 def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
@@ -237,7 +238,7 @@ def messages(
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
     wanted = _of(topic, channel) | {"state": state, "limit": limit}
-    found = ask_each(at.members(), lambda node: node.get("/channel/messages", wanted))
+    found = ask_each(at.members(), lambda node: node.get("/channel/messages", wanted, "messages"))
     return found.output(_message_lines)
 
 

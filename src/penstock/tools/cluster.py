@@ -364,16 +364,17 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     members = at.members(changes=True)
     name = _first(members, ask_cluster)[1]["cluster"]["name"]
     keys = "node", "records", "topics", "channels"
-    answers = ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
+    answers = ask_each(members, lambda one: one.get("/cluster/memory", None, *keys))
     memories = {one["node"]: one for one in answers.good.values()}
     asked = next(one for one in members if one.address in answers.good)
     body = json.dumps({"memories": list(memories.values())}).encode()
     query = {"lost": ",".join(map(str, lost or ()))}
-    plan: Row = asked.post("/cluster/restore", query, body)
+    planned = "kept", "topics", "channels", "put", "left"
+    plan: Row = asked.post("/cluster/restore", query, *planned, body=body)
     if not as_json:
         print("\n".join(_plan_lines(plan, sorted(memories), answers.bad.values())), flush=True)
     confirm(yes, f"restore the metadata of cluster {name}", name)
-    plan = asked.post("/cluster/restore", {**query, "apply": True}, body)
+    plan = asked.post("/cluster/restore", {**query, "apply": True}, *planned, body=body)
     done = "done: the nodes follow within seconds (penstock cluster status)"
     return Output(plan, [done], FAILED if plan["left"] else DONE).print(as_json)
 

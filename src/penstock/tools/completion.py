@@ -59,13 +59,13 @@ Ask = Callable[[Node], Iterable[str]]
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _asked(ctx, lambda node: node.get("/topics")["topics"],
+    return _asked(ctx, lambda node: node.get("/topics", None, "topics")["topics"],
                   lambda node: [one["topic_name"] for one in _stats(node, "")])  # fmt: skip
 
 
 def channels(ctx: typer.Context, incomplete: str) -> list[str]:
     topic = {"topic": ctx.params.get("topic") or ""}
-    return _asked(ctx, lambda node: node.get("/channels", topic)["channels"],
+    return _asked(ctx, lambda node: node.get("/channels", topic, "channels")["channels"],
                   lambda node: [below["channel_name"] for one in _stats(node, topic["topic"])
                                 for below in one["channels"]])  # fmt: skip
 
@@ -83,7 +83,7 @@ def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _stats(node: Node, topic: str) -> Iterable[dict[str, Any]]:
-    return node.get("/stats", stats_query(topic))["topics"] or ()
+    return node.get("/stats", stats_query(topic), "topics")["topics"] or ()
 
 
 def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask) -> list[str]:

@@ -198,7 +198,7 @@ def http_addresses(lookupd: Node) -> list[str]:
 
 
 def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
-    port = Node(http_address, tls=tls).document("/info", None, "tcp_port")["tcp_port"]
+    port = Node(http_address, tls=tls).get("/info", None, "tcp_port")["tcp_port"]
     host = address_of(http_address).host
     if not host or port <= 0:
         raise PenstockError(f"{http_address} does not tell a TCP address: --nsqd-tcp-address")

@@ -97,8 +97,8 @@ def _node_lines(rows: Mapping[str, Row]) -> list[str]:
 def _lookupd(address: str, at: Http) -> Row:
     try:
         node = Node(address, OTHERS_SECONDS_MAX, at.where.tls())
-        version = node.document("/info", None, "version")["version"]
-        count = len(node.document("/nodes", None, "producers")["producers"])
+        version = node.get("/info", None, "version")["version"]
+        count = len(node.get("/nodes", None, "producers")["producers"])
     except NodeFailed as error:
         return {"error": error.reason}
     return {"version": version, "node_count": count}
@@ -126,7 +126,7 @@ def show(
     member = _the_one(at.nodes(), node)
 
     def output(now: Snapshot, before: Snapshot | None) -> Output:
-        info = member.document("/info")
+        info = member.get("/info", None, "version")
         names = "hostname", "broadcast_address", "tcp_port", "http_port"
         row = {name: info.get(name) for name in names}
         row |= _node_row(now, now.nodes[member.address])
@@ -164,6 +164,7 @@ def _text(value: object) -> str:
 _LOOK_SECONDS = 0.5
 _DRAIN_COLUMNS = texts(name="CHANNEL", depth="DEPTH", in_flight_count="IN FLIGHT",
                        deferred_count="DELAYED", client_count="CONN")  # fmt: skip
+_DRAIN = ("state", "left", "channels", "topics")  # of nsqd's report
 
 
 @verb(verbs, "drain --status", "drain --nsqd-http-address 127.0.0.1:4151 --yes --watch")
@@ -187,10 +188,12 @@ def drain(
         raise NodeFailed(found, "name one node: a drain ends its daemon")
     node = members[0]
     if status or cancel:
-        report = node.get("/drain") if status else node.post("/drain/cancel")
+        ask, path = (node.get, "/drain") if status else (node.post, "/drain/cancel")
+        report = ask(path, None, *_DRAIN)
         return _output(node, report).print(as_json)
     confirm(yes, f"drain {node.address}, which then stops", node.address)
-    report = node.post("/drain", {"delayed": not no_delayed, "topics": topics})
+    wanted = {"delayed": not no_delayed, "topics": topics}
+    report = node.post("/drain", wanted, *_DRAIN)
     code = _output(node, report)._replace(one_line=goes_on).print(as_json)
     return _watch(node, report["left"]).print(as_json) if goes_on else code
 
@@ -203,7 +206,7 @@ def _watch(node: Node, total: int) -> Output:
             progress.show(max(0, total - report["left"]), total)
             time.sleep(_LOOK_SECONDS)
             try:
-                report = node.get("/drain")
+                report = node.get("/drain", None, *_DRAIN)
             except NodeFailed as error:
                 if error.status:
                     raise

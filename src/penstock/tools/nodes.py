@@ -66,27 +66,26 @@ class Node:
         except AnswerInvalid as error:
             raise self._foreign(call.path) from error
 
-    def get(self, path: str, parameters: Parameters = None) -> Any:
-        return self._json("GET", path, parameters)
+    def get(self, path: str, parameters: Parameters = None, *keys: str) -> Any:
+        return self._json("GET", path, parameters, b"", keys)
 
-    def document(self, path: str, parameters: Parameters = None, *keys: str) -> Row:
-        """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
-        found = self.get(path, parameters)
-        if not isinstance(found, dict) or not found.keys() >= set(keys):
-            raise self._foreign(path)
-        return found
+    def post(self, path: str, parameters: Parameters = None, *keys: str, body: bytes = b"") -> Any:
+        return self._json("POST", path, parameters, body, keys)
 
-    def post(self, path: str, parameters: Parameters = None, body: bytes = b"") -> Any:
-        return self._json("POST", path, parameters, body)
-
-    def _json(self, method: str, path: str, parameters: Parameters, body: bytes = b"") -> Any:
+    def _json(
+        self, method: str, path: str, parameters: Parameters, body: bytes, keys: Sequence[str]
+    ) -> Any:
+        """With keys, an object that has them: whoever listens there may be no daemon of NSQ."""
         answer = self.exchange(method, target(path, query_of(parameters or {})), body).body
-        if answer[:1] not in (b"{", b"["):
-            return answer.decode("utf-8", "replace")
+        found: Any = answer.decode("utf-8", "replace")
         try:
-            return json.loads(answer)
+            if answer[:1] in (b"{", b"["):
+                found = json.loads(answer)
         except (ValueError, RecursionError) as error:
             raise NodeFailed(self.address, f"its answer is no JSON: {error}") from error
+        if keys and not (isinstance(found, dict) and found.keys() >= set(keys)):
+            raise self._foreign(path)
+        return found
 
     def exchange(
         self, method: str, target: str, body: bytes = b"", content_type: str = ""
@@ -161,7 +160,8 @@ def _no_password() -> str:
 
 def ask_cluster(node: Node) -> Row:
     """A node's report about its cluster."""
-    return node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
+    found: Row = node.get("/cluster", None, "cluster", "node", "nodes", "partitions")
+    return found
 
 
 class Answers(NamedTuple):

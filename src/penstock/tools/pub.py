@@ -77,10 +77,10 @@ def _parameters(
 def _publish(node: Node, wanted: Row, bodies: list[bytes]) -> None:
     """nsqd has no request for several with headers."""
     if len(bodies) == 1:
-        node.post("/pub_ext" if wanted["ext"] else "/pub", wanted, bodies[0])
+        node.post("/pub_ext" if wanted["ext"] else "/pub", wanted, body=bodies[0])
         return
     parts = [_U32.pack(len(bodies)), *(_U32.pack(len(body)) + body for body in bodies)]
-    node.post("/mpub", wanted | {"binary": True}, b"".join(parts))
+    node.post("/mpub", wanted | {"binary": True}, body=b"".join(parts))
 
 
 def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:

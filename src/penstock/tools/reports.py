@@ -64,7 +64,7 @@ def look(
     query = stats_query(topic, channel, clients)
 
     def ask(node: Node) -> tuple[Row, float]:
-        return node.document("/stats", query, "topics", "health"), time.monotonic()
+        return node.get("/stats", query, "topics", "health"), time.monotonic()
 
     answers = ask_all(members, ask)
     states = {}

@@ -18,6 +18,8 @@ COLUMNS: tuple[Column, ...] = (
     ("staged last", "last_staged_at", lambda at_s: f"{span(max(time.time() - at_s, 0))} ago"),
 )
 
+_LISTED = ("stages", "bytes", "apps", "apps_total")
+
 app = group(
     "Staged blocks of Spark and other programs, which wait for their commit.",
     "stage list",
@@ -28,7 +30,7 @@ app = group(
 @verb(app, "stage list --json", name="list")
 def list_stages(at: Http) -> Output:
     """List staged blocks, by app."""
-    found = ask_each(at.members(), lambda node: node.document("/stage/list", None, "apps"))
+    found = ask_each(at.members(), lambda node: node.get("/stage/list", None, *_LISTED))
     return found.output(_lines)
 
 
@@ -55,7 +57,7 @@ def abort(
     members = at.members(changes=True)
     confirm_on(members, yes, f"give up what {whose} staged", name)
     target = {"app": name, "version": version}
-    found = ask_each(members, lambda node: node.post("/stage/abort", target))
+    found = ask_each(members, lambda node: node.post("/stage/abort", target, "aborted"))
     return found.output(
         lambda address, one: [f"{address}: {one['aborted']:,} stages of {whose} given up"]
     )

@@ -117,7 +117,8 @@ def concede(
     members = at.once(topic, changes=True)
     confirm_on(members, yes, f"concede what is corrupt of topic {topic}", topic)
     query = {"topic": topic, "partition": partition}
-    return ask_each(members, lambda node: node.post("/topic/concede", query)).output(conceded)
+    found = ask_each(members, lambda node: node.post("/topic/concede", query, "conceded"))
+    return found.output(conceded)
 
 
 def conceded(address: str, document: Row) -> Iterator[str]:
@@ -329,7 +330,9 @@ def configure(at: Http, path: str, target: Target, settings: Sequence[str], yes:
     if losing := sorted(_LETTING_GO & changes.keys()):
         confirm(yes, f"change {', '.join(losing)} of {typed}, which may let messages go", typed)
     method = Node.post if changes else Node.get
-    return ask_each(members, lambda node: method(node, path, target | changes)).output(_settings)
+    wanted = target | changes
+    found = ask_each(members, lambda node: method(node, path, wanted, "topic_name"))
+    return found.output(_settings)
 
 
 def _settings(address: str, settings: Row) -> Iterator[str]:
