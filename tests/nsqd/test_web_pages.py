@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from e2e.lookupd import Lookupd
-from penstock.errors import ConfigError
 
 from .world import Running
 
@@ -53,14 +52,6 @@ def test_changes_by_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert "401 POST /pub" in caplog.text
     assert SECRET not in caplog.text
     assert wrong["Authorization"] not in caplog.text
-
-
-def test_a_secret_that_cannot_be_read_is_an_error_at_the_start(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ConfigError, match="http-secret-file"),
-        Running(tmp_path / "data", f"--http-secret-file={tmp_path / 'none'}"),
-    ):
-        pass
 
 
 def test_nsqlookupd(tmp_path: Path) -> None:

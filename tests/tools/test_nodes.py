@@ -15,8 +15,6 @@ from penstock.tools.nodes import Node, NodeFailed
 PRODUCERS = [("::1", 2), ("b", 1), ("on-a-unix-socket", -1), ("a", 1)]
 ROWS = [{"broadcast_address": host, "http_port": port} for host, port in PRODUCERS]
 ANSWERS = {
-    "/stats?format=json": b'{"topics":[]}',
-    "/ping": b"OK",
     "/cluster": b'{"cluster": {}, "node": 0, "nodes": [], "partitions": []}',
     "/b/cluster": b'{"cluster": {"name": "b"}, "node": 0, "nodes": [], "partitions": []}',
     "/half": b'{"topics": [',
@@ -46,20 +44,12 @@ def addresses(*given: list[str] | None) -> list[str]:
     return connection.find(dict(zip(connection.HTTP, given, strict=False))).addresses()
 
 
-def test_json_and_text_over_one_connection(address: str) -> None:
-    for form in (address, f"http://{address}"):
-        node = Node(form)
-        assert node.get("/stats", {"format": "json"}) == {"topics": []}
-        assert node.post("/ping", body=b"x") == "OK"
-
-
 def test_servers_that_are_no_daemon_of_nsq(address: str) -> None:
     node = Node(address)
     with pytest.raises(NodeFailed, match="its answer is no JSON"):
         node.get("/half")
     with pytest.raises(NodeFailed, match="something answers /page, and it is no daemon of NSQ"):
         node.post("/page")
-    assert node.get("/stats?format=json", None, "topics") == {"topics": []}
 
 
 @each("verb", [
@@ -73,11 +63,6 @@ def test_verbs_with_servers_that_answer_anything(
     with Agreeing() as server:
         assert main([*verb.split(), "--nsqd-http-address", server.address]) == 1
     assert "and it is no daemon of NSQ" in capsys.readouterr().err
-
-
-def test_nobody_there() -> None:
-    with pytest.raises(NodeFailed, match=r"127.0.0.1:1: no answer: .*refused"):
-        Node("127.0.0.1:1").get("/ping")
 
 
 def test_the_tcp_port_is_known_by_its_answer() -> None:
@@ -134,11 +119,6 @@ def test_nodes_of_a_cluster_speak_for_silent_ones(address: str) -> None:
     assert speakers(silent, address) == [address]
     for given in (silent,), (silent, alone), (silent, address, alone), (silent, address, other):
         assert speakers(*given) == [*given]  # what that one has would be missing
-
-
-def test_no_lookupd_answers() -> None:
-    with pytest.raises(NodeFailed, match="no answer"):
-        addresses(None, ["127.0.0.1:1"])
 
 
 def test_a_password_is_refused_and_not_repeated() -> None:

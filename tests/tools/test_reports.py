@@ -220,6 +220,7 @@ def test_an_unknown_flag(verb: str) -> None:
         (f"stats {NOBODY}", 1, "no answer"),
         (f"channel report {NOBODY}", 1, "no answer"),
         (f"node list {NOBODY}", 1, ""),
+        ("node list --lookupd-http-address=127.0.0.1:1", 1, ":1: no answer: Connection refused"),
         (f"stats {NOBODY} --lookupd-http-address=127.0.0.1:1", 2, ""),
         ("stats --context=nix", 1, "there is no context 'nix'"),
         (f"topic delete t {NOBODY}", 1, "give --yes"),
