@@ -135,17 +135,19 @@ def test_a_verb_without_its_extra_says_what_to_install(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-# --- a standard stream is closed ---
+# --- standard streams ---
 
 PROGRAM = """
-import asyncio, sys
-from penstock.command.run import run
+import sys
+from types import SimpleNamespace
+from penstock.command import run, scripts
 
 async def main() -> int:
-    print("said to whom?")
+    print("said to whom?", sys.stdin.read())
     return 0
 
-sys.exit(run(main))
+scripts.import_module = lambda _: SimpleNamespace(main=lambda: run.run(main))
+sys.exit(scripts.nsqd())
 """
 
 
@@ -153,3 +155,15 @@ sys.exit(run(main))
 def test_a_closed_standard_stream_is_no_fault(closed: str) -> None:
     line = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", PROGRAM]
     assert subprocess.run(line, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("words", ["penstock --help", "penstock id 18a2000000001000", "nsqd -help"])
+def test_whoever_reads_the_output_may_leave(words: str) -> None:
+    program, *arguments = words.split()
+    code = f"import sys; from penstock.command import scripts; sys.exit(scripts.{program}())"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as unread:
+        line = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(line, stdout=unread, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -16,7 +16,6 @@ from penstock.net.listener import (
     bound_address,
     close_listener,
     listen,
-    listen_at,
     parse_address,
 )
 
@@ -42,13 +41,6 @@ def test_every_interface_takes_ipv4() -> None:
     with listen(ListenAddress("", 0, "")) as sock:
         port = bound_address(sock).port
         socket.create_connection(("127.0.0.1", port), 5).close()
-
-
-def test_a_taken_port_is_named_once() -> None:
-    with listen(ListenAddress("127.0.0.1", 0, "")) as sock:
-        taken = f"127.0.0.1:{bound_address(sock).port}"
-        with pytest.raises(OSError, match=rf"^listen \({taken}\) failed - Address already in use$"):
-            listen_at(taken, "tcp-address")
 
 
 def test_a_socket_file_without_an_owner_is_replaced(tmp_path: Path) -> None:

@@ -48,13 +48,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version_help_and_a_wrong_flag() -> None:
+def test_version_and_a_wrong_flag() -> None:
     done = run("--version")
     assert done.returncode == 0
     assert done.stdout.startswith(f"nsqlookupd v{__version__} (built w/python")
-    done = run("--help")
-    assert done.returncode == 0
-    assert "-inactive-producer-timeout" in done.stdout
     done = run("--nope")
     assert done.returncode == 2
     assert done.stderr.startswith("flag provided but not defined: -nope\nUsage of nsqlookupd:")
@@ -147,13 +144,9 @@ def test_unix_sockets(tmp_path: Path) -> None:
 
 def test_a_taken_port_fails_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for flag in ("tcp", "http"):
-            with (
-                pytest.raises(OSError, match=f"listen \\({address}\\) failed"),
-                Running(f"--{flag}-address={address}"),
-            ):
-                pass
+        flag = f"--http-address=127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match=r"listen \(127.0.0.1"), Running(flag):
+            pass
     for flag in ("--tcp-address=127.0.0.1:x", "--tcp-address=", "--http-address="):
         with pytest.raises(ConfigError, match="-address"), Running(flag):
             pass

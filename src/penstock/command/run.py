@@ -41,19 +41,10 @@ class Service(Protocol):
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run `main` on the fastest loop there is. Returns its exit code."""
-    open_standard_streams()
     raise_descriptor_limit()
     sys.setswitchinterval(limits.GIL_SWITCH_NS / limits.SECOND)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def open_standard_streams() -> None:
-    """Those that whoever started us has closed. Else a socket of the loop gets such a number, and
-    libuv ends the process at once."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def raise_descriptor_limit() -> None:

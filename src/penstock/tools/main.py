@@ -60,9 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run([*arguments[1:], "--help"] if verb == "help" else arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has seen enough
-        return DONE
     except ModuleNotFoundError as error:
         extra = extra_of(error)
         if not extra:
@@ -70,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = "penstock" if extra == "cli" else f"penstock {verb}"
         print(lacks_extra(what, extra, error), file=sys.stderr)
         return FAILED
+    except BrokenPipeError:
+        raise  # nobody reads the output any more
     except (PenstockError, OSError) as error:
         print(f"penstock {verb}: {_reason(error)}", file=sys.stderr)
         return _wrong_use(arguments) if isinstance(error, WrongUse) else FAILED

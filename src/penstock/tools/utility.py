@@ -194,8 +194,7 @@ def entry(
             print(usage(program, flags), end="")
             return 0
         except BrokenPipeError:
-            sys.stderr.close()  # whoever read our output has seen enough
-            return 0
+            raise  # nobody reads the output any more
         except UsageError as error:
             print(f"{error}\n{usage(program, flags)}", end="", file=sys.stderr)
         except (PenstockError, OSError) as error:
