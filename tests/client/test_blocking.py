@@ -59,11 +59,10 @@ def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:
         found = consumer.get(40)
         assert found is not None
         assert found.address == address
-        closing = [threading.Thread(target=consumer.close, args=(0.2,)) for _ in range(2)]
-        for thread in closing:
-            thread.daemon = True
+        ends = [threading.Thread(target=consumer.close, args=(0.2,), daemon=True) for _ in range(2)]
+        for thread in ends:
             thread.start()
-        for thread in closing:
+        for thread in ends:
             thread.join(40)
             assert not thread.is_alive()
 

@@ -52,6 +52,12 @@ def test_a_user_is_made_changed_and_removed(admin: Run, tmp_path: Path) -> None:
     assert admin("remove-user", "ann", "--yes")[0] == 1
 
 
+def test_a_directory_that_is_not_nsqadmins(admin: Run, tmp_path: Path) -> None:
+    for words in (["users"], ["tokens"], ["remove-user", "ann", "--yes"]):
+        code, _, err = admin(*words)
+        assert (code, f"{tmp_path} has no admin.db" in err, [*tmp_path.iterdir()]) == (1, True, [])
+
+
 @each(
     ("password", "name", "rule"),
     [("short", "ann", "fewer than 8"), ("long enough", "two words", "without spaces")],

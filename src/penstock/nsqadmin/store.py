@@ -64,6 +64,7 @@ _END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
 
 
+FILE = "admin.db"
 TOKEN_PREFIX = "penstock_"  # so that other programs' bearer tokens, passed on by a proxy, are none
 BEGUN = "begun"  # also what stays of an action in whose midst nsqadmin was killed
 
@@ -171,7 +172,7 @@ class Entry(NamedTuple):
 
 class Store:
     def __init__(self, directory: Path, clock_s: Callable[[], float] = time.time) -> None:
-        self._path = directory / "admin.db"
+        self._path = directory / FILE
         self._clock_s = clock_s
         self._ended: set[str] = set()  # sessions that could not be taken out of the file
         with opened(self._path, "users and the audit log") as self._db:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from penstock.errors import ConfigError, PenstockError
 from penstock.nsqadmin.access import ROLE_NAMES
 from penstock.nsqadmin.options import default_data_path
-from penstock.nsqadmin.store import Store, check_user_name, hash_password
+from penstock.nsqadmin.store import FILE, Store, check_user_name, hash_password
 from penstock.tools.app import Yes, arg, group, opt, switch, verb
 from penstock.tools.output import Output, confirm, system_user
 
@@ -89,9 +89,12 @@ def remove_token(name: Name, yes: Yes = False, data_path: DataPath = "") -> Outp
         return _tokens(store)
 
 
-def _opened(data_path: str) -> closing[Store]:
+def _opened(data_path: str, makes: bool = False) -> closing[Store]:
+    """Where nobody is to be made, a new file would only hide that the path is wrong."""
     path = Path(data_path) if data_path else found_data_path(os.environ)
     become_owner(path)
+    if not makes and not (path / FILE).exists():
+        raise PenstockError(f"{path} has no {FILE}: --data-path names the directory of nsqadmin")
     return closing(Store(path))
 
 
@@ -123,7 +126,7 @@ def become_owner(path: Path) -> None:
 @contextmanager
 def _changed(data_path: str, action: str, name: str, role: str = "") -> Iterator[Store]:
     """The store, for a change that is written to the audit log before it is done."""
-    with _opened(data_path) as store:
+    with _opened(data_path, makes=bool(role)) as store:
         entries = store.begin(system_user(), "command line", "", [(action, name)], role)
         try:
             yield store
