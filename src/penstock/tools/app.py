@@ -215,6 +215,4 @@ def run(verbs: Mapping[str, tuple[str, str]], arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         error.show()  # type: ignore[attr-defined]
         return -1
-    except SystemExit as error:  # of typer, as nobody reads the output
-        raise BrokenPipeError from error
     return DONE if code is None else int(code)
