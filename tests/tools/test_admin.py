@@ -53,6 +53,7 @@ def test_a_user_is_made_changed_and_removed(admin: Run, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_nsqadmins(admin: Run, tmp_path: Path) -> None:
+    assert admin("put-token", "two words")[0] == admin("put-token", "\udcff")[0] == 1
     for words in (["users"], ["tokens"], ["remove-user", "ann", "--yes"]):
         code, _, err = admin(*words)
         assert (code, f"{tmp_path} has no admin.db" in err, [*tmp_path.iterdir()]) == (1, True, [])

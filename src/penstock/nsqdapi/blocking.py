@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from penstock.net.secret_file import authorization
 
-FAILURES = (OSError, http.client.HTTPException)
+FAILURES = (OSError, http.client.HTTPException, UnicodeError)  # a host as no name can be
 TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
 IS_TCP_PORT = "that is nsqd's TCP port: name its HTTP port, as a rule 4151"
 _ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}

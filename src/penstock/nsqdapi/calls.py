@@ -59,7 +59,7 @@ class Call(NamedTuple, Generic[T]):
 
 
 def target(path: str, query: Query | Mapping[str, str] | None) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
+    return f"{path}?{urlencode(query, errors='surrogateescape')}" if query else path
 
 
 # --- refusals ---

@@ -126,6 +126,7 @@ def become_owner(path: Path) -> None:
 @contextmanager
 def _changed(data_path: str, action: str, name: str, role: str = "") -> Iterator[Store]:
     """The store, for a change that is written to the audit log before it is done."""
+    check_user_name(name)
     with _opened(data_path, makes=bool(role)) as store:
         entries = store.begin(system_user(), "command line", "", [(action, name)], role)
         try:
