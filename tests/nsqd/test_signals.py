@@ -1,5 +1,6 @@
 """SIGHUP and SIGQUIT of the real process, and what a closed terminal leaves behind."""
 
+import asyncio
 import http.client
 import os
 import pty
@@ -10,12 +11,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from e2e.ports import kept_port
 from e2e.v2upgraded import Upgraded
+from penstock.command.run import serve
 
 WAIT_S = 60
 
@@ -33,6 +37,16 @@ def test_sigquit_writes_the_stacks_and_stops_in_order(daemon: Daemon) -> None:
     assert "SIGQUIT: stopping; the stacks are" in log
     assert "thread MainThread:\n" in log
     assert log.rstrip().endswith("INFO: NSQ: bye")
+
+
+async def test_a_stop_ends_a_start_that_waits() -> None:
+    async def start() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    service: Any = SimpleNamespace(ended=asyncio.Future(), broken=False, start=start)
+    async with asyncio.timeout(20):
+        assert await serve(service, "nsqd") == 0
 
 
 def test_sighup_without_a_terminal_reloads_and_goes_on(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Service(Protocol):
     ended: asyncio.Future[int]  # an exit code, once it is time to stop
     broken: bool  # by a fault of the program
 
-    async def start(self) -> None: ...
+    async def start(self) -> None: ...  # cancelled when `ended` comes first
     async def stop(self) -> None: ...
 
 
@@ -75,11 +75,15 @@ async def serve(
     for number, act in acts.items():
         loop.add_signal_handler(number, act, number)
     try:
+        starting = loop.create_task(service.start())
+        service.ended.add_done_callback(lambda _: starting.cancel())  # it may wait for long
         try:
-            await service.start()
+            await starting
         except (PenstockError, OSError) as error:
             logging.getLogger(f"penstock.{name}").critical("failed to start %s - %s", name, error)
             return EXIT_FATAL
+        except asyncio.CancelledError:
+            return EXIT_FATAL if service.broken else service.ended.result()
         started()
         signals.started = True
         code = await service.ended
