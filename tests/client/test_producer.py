@@ -219,28 +219,6 @@ async def test_a_cancelled_publish_keeps_its_place() -> None:
         await second
 
 
-async def test_what_is_no_frame_behind_the_greeting_ends_the_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In one read with nsqd's last answer."""
-    greet = Peer._greet
-
-    def badly(peer: Peer) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(peer, "send", lambda data: peer.transport.write(data + b"\xff" * 8))
-            greet(peer)
-        monkeypatch.undo()
-
-    monkeypatch.setattr(Peer, "_greet", badly)
-    async with (
-        asyncio.timeout(40),
-        FakeNsqd() as nsqd,
-        Producer(nsqd.address, reconnect_delay_s=0.01) as producer,
-    ):
-        await producer.pub("t", b"body")
-        assert len(nsqd.peers) == 2
-
-
 async def test_every_address_is_tried() -> None:
     async with FakeNsqd() as gone:
         pass

@@ -56,9 +56,15 @@ def parse_address(text: str, name: str = "address") -> ListenAddress:
     return ListenAddress(host.removeprefix("[").removesuffix("]"), number, "")
 
 
-def listen(address: ListenAddress) -> socket.socket:
-    """A listening, non-blocking socket. Raises OSError."""
-    sock = _listen_unix(address.path) if address.path else _listen_tcp(address.host, address.port)
+def listen(text: str, name: str = "address") -> socket.socket:
+    """A listening, non-blocking socket. Raises OSError, which names the address, and ConfigError
+    with the name of the option."""
+    address = parse_address(text, name)
+    host, port, path = address
+    try:
+        sock = _listen_unix(path) if path else _listen_tcp(host, port)
+    except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
+        raise OSError(f"listen ({address}) failed - {words_of(error)}") from error
     sock.setblocking(False)
     return sock
 
@@ -73,15 +79,6 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
         host = str(sockaddr[0])
     backlog = limits.ACCEPT_BACKLOG
     return socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
-
-
-def listen_at(text: str, name: str) -> socket.socket:
-    """`listen` for an option of that name; the error names the address."""
-    address = parse_address(text, name)
-    try:
-        return listen(address)
-    except OSError as error:
-        raise OSError(f"listen ({address}) failed - {words_of(error)}") from error
 
 
 def _listen_unix(path: str) -> socket.socket:

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import __version__, limits
 from penstock.command.program import version_line
-from penstock.net.listener import bound_address, close_listener, listen, parse_address
+from penstock.net.listener import bound_address, close_listener, listen
 from penstock.nsqadmin import api, routes
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import Options
@@ -134,12 +134,11 @@ class Daemon:
     async def start(self) -> None:
         options = self._options
         log.info("%s", version_line("nsqadmin"))
-        address = parse_address(options.http_address, "http-address")
         self._started.enter_context(closing(DataPathLock(Path(options.data_path))))
         deps = Deps(options)
         self._started.push_async_callback(deps.stop)
         app = make_app(deps)
-        socket = listen(address)
+        socket = listen(options.http_address, "http-address")
         log.info("HTTP: listening on %s", bound_address(socket))
         deps.start()
         server = Server(uvicorn.Config(

@@ -26,7 +26,7 @@ from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
-from penstock.net.listener import Acceptor, ListenAddress, bound_address, close_listener, listen_at
+from penstock.net.listener import Acceptor, ListenAddress, bound_address, close_listener, listen
 from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
@@ -182,7 +182,7 @@ class Daemon:
             self._end(1)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
-        sock = listen_at(text, name)
+        sock = listen(text, name)
         undo.callback(close_listener, sock)
         return sock
 

@@ -23,7 +23,7 @@ from penstock.net.listener import (
     bound_address,
     close_listener,
     keep_alive,
-    listen_at,
+    listen,
     peer_text,
 )
 from penstock.net.secret_file import read_secrets
@@ -183,7 +183,7 @@ class Daemon:
         return Admission(Gate(is_loopback, names, options.http_allowed_host, secrets), log)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
-        sock = listen_at(text, name)
+        sock = listen(text, name)
         undo.callback(_close_unless_closed, sock)
         return sock
 

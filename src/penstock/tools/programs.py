@@ -95,7 +95,7 @@ def check_free(addresses: Sequence[ListenAddress], others: str) -> None:
     found = []
     for one in addresses:
         try:
-            listen(one).close()
+            listen(str(one)).close()
         except OSError:
             found.append(str(one))
     if found:
