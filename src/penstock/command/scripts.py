@@ -25,7 +25,7 @@ def _script(module: str, interrupted: bool = False) -> Callable[[], int]:
         try:
             code: int = main()
             sys.stdout.flush()
-        except (BrokenPipeError, SystemExit):  # the latter is typer's way to say the former
+        except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
             return 0
         return code

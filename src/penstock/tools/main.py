@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = "penstock" if extra == "cli" else f"penstock {verb}"
         print(lacks_extra(what, extra, error), file=sys.stderr)
         return FAILED
-    except BrokenPipeError:
-        raise  # nobody reads the output any more
+    except (BrokenPipeError, SystemExit) as error:  # typer ends so where nobody reads the output
+        raise BrokenPipeError from error
     except (PenstockError, OSError) as error:
         print(f"penstock {verb}: {_reason(error)}", file=sys.stderr)
         return _wrong_use(arguments) if isinstance(error, WrongUse) else FAILED

@@ -14,6 +14,7 @@ import uvloop
 
 from penstock.broker.ports import PeerLane
 from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
+from penstock.log.epochs import NO_BATCH
 from penstock.net.peers.handshake import (
     GREETING_BYTES,
     Greeting,
@@ -26,7 +27,6 @@ from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.replication.chunks import of_append
 from penstock.replication.effects import Refuse
 from penstock.replication.frames import AppendFrame, Target, encode
-from penstock.replication.matching import NO_BATCH
 
 LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
 CLUSTER = 0xC1
