@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from penstock import limits
 from penstock.broker.ports import Led
+from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 from penstock.broker.replicas.outbox import Outbox
@@ -44,6 +45,22 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     follower.broker.replica_host.tick(cluster.clock.mono_ns())
     (refused,) = outcome.answers
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
+
+
+def test_a_replica_whose_files_are_in_doubt_leads_no_more_and_follows_nobody(
+    cluster: Cluster,
+) -> None:
+    nodes = cluster.nodes[:2]
+    for node in nodes:
+        assignment = node.replica_host.replica(target()).assignment
+        assignment.assign(0, cluster.known[target()].record)  # an older one changes nothing
+        assignment.stop("a file beside it is corrupt")
+    cluster.run()
+    cluster.elect(2)
+    for node in nodes:
+        assert isinstance(node.replica_host.replica(target()).assignment.role, Stopped)
+        assert node.topic.leaders == []
+        assert "a file beside it is corrupt" in node.broker.health
 
 
 def test_leaders_that_give_a_publish_back_do_so_for_a_while(
