@@ -127,8 +127,8 @@ class Leadership:
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
         """For a partition without other replicas. Its whole log counts as committed."""
         record = alone(epoch) if epoch else _RECORD
-        view, end = log, log.written_end
-        return cls(log, PartitionLeader(view, record, 0, _ALONE, 0, end, waits), None)
+        machine = PartitionLeader(log, record, 0, _ALONE, 0, log.written_end, waits)
+        return cls(log, machine, None)
 
     @property
     def is_shared(self) -> bool:

@@ -126,9 +126,8 @@ class LogFollower:
         if self.own.believes_headers:
             committed = max(committed, self.log.agreed_end)
         epoch = replication.epoch_ledger.epoch(files.key)
-        view = self.log
         replica, generation = self.own.replica, replication.generation
-        self.machine = PartitionFollower(view, replica, generation, epoch, committed, waits)
+        self.machine = PartitionFollower(self.log, replica, generation, epoch, committed, waits)
 
     @property
     def stopped(self) -> bool:

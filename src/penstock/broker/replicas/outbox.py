@@ -127,7 +127,7 @@ class Outbox:
         self._send(led)
 
     def look(self) -> None:
-        """A link has ended."""
+        """A link has ended: is it the leader's?"""
         if not self._is_sent and self._forwarding.leader_of(self.topic.name, self.number) is None:
             self._wait()
 
