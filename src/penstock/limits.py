@@ -479,6 +479,8 @@ CHANNEL_CONFIRM_NS = 5 * SECOND  # that SUB waits for the leaders: clients wait 
 CHANNELS_CONFIRMED_MIN = 100  # known to be, before those that are gone are forgotten
 ATTEMPT_NS = 5 * SECOND  # that a client waits for a topic that is made, grows or goes
 ATTEMPT_AGAIN_NS = 250 * MS  # until its transaction is drawn again: the view has moved meanwhile
+REHASH_LEFT_MAX = 1_000  # messages of a channel that a rehash waits for
+REHASH_DRAIN_NS = 3 * SECOND  # that publishes to a topic wait for its last messages
 REPLICAS_DEFAULT = 3  # of a topic that a client makes, where there are so many nodes
 CHANNEL_REQUEST_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 

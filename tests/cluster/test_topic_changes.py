@@ -134,3 +134,109 @@ def test_a_deletion_is_answered_while_a_node_is_away(cluster: JoinedCluster) -> 
     assert gone == [None]
     cluster.start(2)
     cluster.until(lambda: "new" not in cluster.nodes[2].broker.topics)
+
+
+# --- its keys over all partitions ---
+
+
+def rehash(cluster: JoinedCluster, partitions: int, number: int = 2) -> PenstockError | None:
+    asked = ask(cluster.nodes[number], "rehash_topic", partitions)
+    cluster.until(lambda: asked)
+    return asked[0]
+
+
+def put(cluster: JoinedCluster, number: int, partition: int) -> PenstockError | None:
+    """The answer to a publish at this node."""
+    outcome = Outcome()
+    try:
+        cluster.nodes[number].broker.topics["new"].publish([b"m"], 0, outcome, partition)
+    except Refused as error:
+        return error
+    cluster.until(lambda: outcome.answers)
+    return outcome.answers[0]
+
+
+def locked(cluster: JoinedCluster) -> bool:
+    return keys.rehash("new") in cluster.store.entries
+
+
+def test_keys_are_rehashed_once_nothing_is_left(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=2)
+    cluster.make_channel("new", "billing")
+    cluster.run(1)
+    before = document(cluster)
+    cluster.publish("new", b"m")
+    error = rehash(cluster, 5)  # nobody comes for it in time
+    assert isinstance(error, GrowthRefused)
+    assert "channel billing of topic new has 1 messages" in str(error)
+    cluster.until(lambda: not locked(cluster))
+    assert document(cluster) == before
+    consumers = [node.consume("new", "billing") for node in cluster.nodes]
+    cluster.until(lambda: any(one.take() for one in consumers))
+    for consumer in consumers:
+        consumer.finish(*consumer.received)
+    assert rehash(cluster, 5) is None
+    after = document(cluster)
+    assert (after.hash_partitions, dict(after.settings)["producer_partitions"]) == (5, 2)
+    cluster.until(lambda: all(shape(node) == (5, 2, "") for node in cluster.nodes))
+    assert not locked(cluster)
+    assert [put(cluster, number, 3) for number in range(3)] == [None] * 3
+
+
+def shape(node: JoinedNode) -> tuple[int, int, str]:
+    topic = node.broker.topics["new"]
+    return topic.hash_partitions, topic.producer_partitions, topic.refusal
+
+
+def test_nobody_publishes_while_a_leader_has_not_heard_of_a_rehash(cluster: JoinedCluster) -> None:
+    """It is called off in time, and nothing has changed."""
+    cluster.make("new", partitions=3)
+    asked = ask(cluster.nodes[0], "rehash_topic", 3)  # as many as now: nothing to do
+    cluster.until(lambda: asked)
+    cluster.grow("new", 4)
+    deaf = cluster.led_by("new", 3)
+    asking = (deaf.number + 1) % 3
+    asked = ask(cluster.nodes[asking], "rehash_topic", 4)
+    cluster.until(lambda: locked(cluster))
+    cluster.slow.add(deaf.number)
+    cluster.run(0.2)
+    refused = str(put(cluster, asking, 0))
+    assert "the keys of the topic are being rehashed" in refused
+    cluster.until(lambda: asked)
+    assert "not all leaders of the topic have answered" in str(asked[0])
+    cluster.slow.clear()
+    cluster.until(lambda: not locked(cluster))
+    cluster.run(1)
+    assert document(cluster).hash_partitions == 3
+    assert [put(cluster, number, 3) for number in range(3)] == [None] * 3
+
+
+def test_a_node_that_dies_within_a_rehash_leaves_the_topic_as_it_was(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.make("new", partitions=1)
+    cluster.grow("new", 2)
+    ask(cluster.nodes[2], "rehash_topic", 2)
+    cluster.until(lambda: locked(cluster))
+    cluster.kill(2)
+    cluster.until(lambda: not locked(cluster))
+    cluster.run(3)
+    assert document(cluster).hash_partitions == 1
+    assert rehash(cluster, 2, number=1) is None
+
+
+def test_a_node_that_missed_a_rehash_publishes_nothing_by_the_old_number(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.make("new", partitions=1, replicas=1)
+    cluster.grow("new", 2)
+    led = {cluster.led_by("new", number).number for number in range(2)}
+    behind = next(number for number in range(3) if number not in led)
+    cluster.nodes[behind].broker.replica_host.remote_topic("new")
+    cluster.slow.add(behind)
+    assert rehash(cluster, 2, number=min(led)) is None
+    cluster.run(1)
+    assert "the keys of the topic were rehashed" in str(put(cluster, behind, 0))
+    cluster.slow.clear()
+    cluster.run(1)
+    assert put(cluster, behind, 0) is None

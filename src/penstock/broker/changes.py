@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.channels.channel import NOT_KEPT
-from penstock.errors import GrowthRefused, NameInvalid, PenstockError, Refused
+from penstock.errors import NameInvalid, PenstockError, Refused
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def grow_topic(
     if metadata is None:
         _here(lambda: broker.grow_topic(topic, partitions, rehash), done)
     elif rehash:
-        done(GrowthRefused("the keys of a topic of a cluster are not rehashed yet"))
+        metadata.rehash_topic(topic.name, partitions, done)
     else:
         metadata.grow_topic(topic.name, partitions, done)
 

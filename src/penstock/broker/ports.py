@@ -96,6 +96,13 @@ class ClusterMetadata(Protocol):
         """`partitions` is the new number. With GrowthRefused where that breaks a rule."""
         ...
 
+    def rehash_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
+        """The same, and its keys are spread over all of them. With GrowthRefused while anything is
+        left to deliver."""
+        ...
+
+    def is_rehashing(self, topic: str) -> bool: ...
+
     def delete_topic(self, topic: str, done: MetadataDone) -> None: ...
 
     def shape(self, topic: str) -> NewTopic | None:

@@ -1,5 +1,6 @@
 """What clients and operators ask this node to change of topics and channels: the broker's way into
-the metadata (`broker.changes`), over `topic_changes`, `channel_creation` and `attempts`.
+the metadata (`broker.changes`), over `topic_changes`, `channel_creation`, `rehash` and
+`attempts`.
 
 A change of a document (a pause, a setting, a deletion) is a function of it, so that two nodes that
 are asked for different changes at once both get theirs: what is refused is drawn from what stands
@@ -31,6 +32,7 @@ from penstock.cluster.metadata_topics import (
     cluster_topic,
     target_for,
 )
+from penstock.cluster.rehash import Rehashes
 from penstock.cluster.topic_changes import TopicChanges
 from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import NotFound
@@ -41,6 +43,7 @@ class ClientChanges(TopicChanges):
     """`has_channel`: does this node have the channel of this number? `is_here`: has this node
     applied everything that the view shows of a topic? `is_missing`: is that node down?"""
 
+    _rehashes: Rehashes
     make_channel: Callable[[str, str, MetadataDone], None]
     _has_channel: Callable[[ChannelName, int], bool]
     _is_missing: Callable[[int], bool]
@@ -50,6 +53,12 @@ class ClientChanges(TopicChanges):
         if held is None or shape is None:
             return None
         return cluster_topic(topic, held.document, shape.partitions)
+
+    def is_rehashing(self, topic: str) -> bool:
+        return self._rehashes.is_rehashing(topic)
+
+    def rehash_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
+        self._rehashes.rehash(topic, partitions, self.grow_topic, done)
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         held = self._view.partitions.of(topic)

@@ -159,6 +159,13 @@ class EpochFloor(NamedTuple):
     epoch: U32
 
 
+class Rehash(NamedTuple):
+    """Publishes to the topic are refused while its keys are spread anew (`rehash`)."""
+
+    identity: Identity  # of the topic
+    incarnation: Random  # of the process that does it
+
+
 class ClusterSetting(NamedTuple):
     value: Annotated[str, text(10_000)]
 
@@ -168,6 +175,7 @@ MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
 TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
 CHANNEL_NUMBERS = form_of(ChannelNumbers)
 EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
+REHASH = form_of(Rehash)
 
 _MEMBER = parts(Member, node=_NODE, replica=_RANDOM, generation=_U63)
 _LEADER_ID = parts(LeaderId, node=_NODE, incarnation=_RANDOM, replica=_RANDOM)
@@ -195,6 +203,7 @@ Document = (
     | Channel
     | ChannelNumbers
     | EpochFloor
+    | Rehash
     | PartitionRecord
     | ClusterSetting
 )
@@ -209,6 +218,7 @@ FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.CHANNELS: (CHANNEL, keys.channel_of),
     keys.NUMBERS: (CHANNEL_NUMBERS, keys.name_of),
     keys.EPOCHS: (EPOCH_FLOOR, keys.name_of),
+    keys.REHASHES: (REHASH, keys.name_of),
     keys.SETTINGS: (SETTING, keys.name_of),
 }
 

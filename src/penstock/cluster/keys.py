@@ -13,6 +13,7 @@
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
 | `moves/<topic>/<n>` | Move (of `moves`) | until it is done |
+| `rehash/<topic>` | Rehash | until it is done, or its node's lease ends |
 | `settings/<name>` | Setting | |
 
 Names of topics and channels have no slash, so that a key has one meaning.
@@ -31,6 +32,7 @@ NUMBERS = "numbers/"
 EPOCHS = "epochs/"
 PARTITIONS = "partitions/"
 MOVES = "moves/"
+REHASHES = "rehash/"
 SETTINGS = "settings/"
 
 
@@ -78,6 +80,10 @@ def partition(topic_name: str, number: int) -> str:
 
 def partitions_of(topic_name: str) -> str:
     return f"{PARTITIONS}{topic_name}/"
+
+
+def rehash(topic_name: str) -> str:
+    return REHASHES + topic_name
 
 
 def setting(name: str) -> str:

@@ -14,6 +14,8 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 7 | StartRequest | topic, partition, identity of the topic, number of a channel |
 | 8 | StartHeld | the same |
 | 9 | Leaving | |
+| 10 | DrainRequest | topic, its identity, revision |
+| 11 | Drained | topic, revision, partitions, reason |
 
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
@@ -29,6 +31,8 @@ from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import (
     Corrupt,
+    Drained,
+    DrainRequest,
     Heartbeat,
     HeartbeatAnswer,
     Leaving,
@@ -38,7 +42,7 @@ from penstock.cluster.participant import (
     StartHeld,
     StartRequest,
 )
-from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
+from penstock.limits import CORRUPT_NAMED_MAX, PARTITIONS_MAX, REPLICA_EPOCHS_MAX
 from penstock.log.epochs import Extent
 from penstock.replication.election import MemberReport
 from penstock.replication.frames import FrameBroken
@@ -54,6 +58,8 @@ _Epochs = Annotated[
 ]
 _Extent = tuple[_Number, _Number, _Epochs]
 _Identity = Annotated[str, msgspec.Meta(pattern=f"^{IDENTITY_PATTERN}$")]
+_Partitions = Annotated[tuple[_Number, ...], msgspec.Meta(max_length=PARTITIONS_MAX)]
+_Reason = Annotated[str, msgspec.Meta(max_length=1_000)]
 _Start = tuple[_Name, _Number, _Identity, _Number]
 
 
@@ -102,6 +108,11 @@ _KINDS = (
     _Kind(7, StartRequest, _Start, _flat, partial(_start, StartRequest)),
     _Kind(8, StartHeld, _Start, _flat, partial(_start, StartHeld)),
     _Kind(9, Leaving, tuple[()], tuple, lambda _: Leaving()),
+    _Kind(10, DrainRequest, tuple[_Name, _Identity, _Number],
+          lambda it: (it.topic, identity_text(it.identity), it.revision),
+          lambda _, topic, identity, at: DrainRequest(topic, identity_of(identity), at)),
+    _Kind(11, Drained, tuple[_Name, _Number, _Partitions, _Reason], tuple,
+          lambda _, *fields: Drained(*fields)),
 )  # fmt: skip
 _BY_TYPE = {kind.of: kind for kind in _KINDS}
 _BY_TAG = {kind.tag: kind for kind in _KINDS}

@@ -2,7 +2,7 @@
 
 | the metadata's document | the broker's |
 |---|---|
-| `Topic`: identity, `created_ns` and `extended` among the settings | `TopicFile` |
+| `Topic`: identity; settings, and CREATED, EXTENDED, PRODUCER_PARTITIONS | `TopicFile` |
 | `Channel`: number, `created_ns` and `partitions` among the settings | `ClusterChannel` |
 | identity | its text (`identity_text`), in `topic.json`, segments and frames |
 
@@ -28,6 +28,7 @@ from penstock.replication.frames import Target
 
 CREATED = "created_ns"
 PARTITIONS = "partitions"  # that a channel's topic had when it was made
+PRODUCER_PARTITIONS = "producer_partitions"  # of numbering producers, once keys were rehashed
 _T = TypeVar("_T", TopicSettings, ChannelSettings)
 
 
@@ -43,6 +44,7 @@ def cluster_topic(name: str, topic: Topic, partitions: int) -> TopicFile:
         identity=identity_text(topic.identity),
         partitions=partitions,
         hash_partitions=min(topic.hash_partitions, partitions),
+        producer_partitions=_number(name, settings, PRODUCER_PARTITIONS) or msgspec.UNSET,
         created_ns=_number(name, settings, CREATED),
         extended=settings.get(EXTENDED) is True or msgspec.UNSET,
         paused=topic.paused,
@@ -80,7 +82,11 @@ def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Setti
 
 def topic_document(file: TopicFile, replicas: int) -> Topic:
     """The document of a topic, from the files of its replicas."""
-    more = {CREATED: file.created_ns} | ({EXTENDED: True} if file.extended is True else {})
+    more: dict[str, Any] = {CREATED: file.created_ns}
+    if file.extended is True:
+        more[EXTENDED] = True
+    if file.producer_partitions:
+        more[PRODUCER_PARTITIONS] = file.producer_partitions
     settings = as_settings(file.settings, **more)
     spread = file.hash_partitions or file.partitions
     return Topic(identity_of(file.identity), replicas, spread, file.paused, settings, False, ())

@@ -29,6 +29,8 @@ from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import target_for
 from penstock.cluster.participant import (
+    Drained,
+    DrainRequest,
     Heartbeat,
     HeartbeatAnswer,
     Message,
@@ -38,6 +40,7 @@ from penstock.cluster.participant import (
     StartRequest,
 )
 from penstock.cluster.reconciler import Reconciler, SendMessage
+from penstock.cluster.rehash import Rehashes
 from penstock.cluster.view import Remembered, Versioned, ViewChange
 from penstock.errors import StorageError
 from penstock.limits import (
@@ -115,10 +118,15 @@ class ClusterNode:
         self._channel_creations = ChannelCreations(
             view, attempts, self._request_start, has, wall_ns, mono_ns
         )
+        self._rehashes = Rehashes(
+            own, membership.incarnation, broker, view, attempts, coordinator, send, self._is_true,
+            self.participant.registration.lease, mono_ns,
+        )  # fmt: skip
         # Clients that wait: one of these is not empty.
         self._waits = attempts.waiting, self._start_requests.waiting
         self.replica_host.metadata = ClientChanges(
-            view, attempts, self._is_true, new_replica, wall_ns, self._channel_creations.make, has,
+            view, attempts, self._is_true, new_replica, wall_ns, self._rehashes,
+            self._channel_creations.make, has,
             lambda node: detector.is_missing(node, self._now_ns),
         )  # fmt: skip
 
@@ -128,6 +136,8 @@ class ClusterNode:
         key = change.key
         if key.startswith(keys.TOPICS):
             self.reconciler.due[key.removeprefix(keys.TOPICS)] = None
+        elif key.startswith(keys.REHASHES):
+            self.reconciler.due[keys.name_of(key)] = None
         elif key.startswith(keys.CHANNELS):
             self.reconciler.due[keys.channel_of(key).topic] = None
 
@@ -252,6 +262,8 @@ class ClusterNode:
                 self._greet(node, name)
             case StartRequest():
                 self._start_requests.receive(node, message, self._now_ns)
+            case DrainRequest() | Drained():
+                self._rehashes.receive(node, message)
             case StartHeld():
                 self._channel_creations.start_held(message)
             case _:
@@ -284,6 +296,7 @@ class ClusterNode:
         self.replica_host.tick(mono_ns)
         self._start_requests.tick(mono_ns)
         self._channel_creations.tick(mono_ns)
+        self._rehashes.tick(mono_ns)
         self._attempts.tick(mono_ns)
         self._note_corrupt()
         self._note_commits()
@@ -314,6 +327,7 @@ class ClusterNode:
         self._note_revision()
         self.reconciler.look(self._now_ns)
         self._channel_creations.tick(self._now_ns)
+        self._rehashes.tick(self._now_ns)
         self._attempts.tick(self._now_ns)
 
     def _note_revision(self) -> None:

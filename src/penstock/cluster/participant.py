@@ -86,6 +86,25 @@ class StartHeld(NamedTuple):
     channel: int
 
 
+class DrainRequest(NamedTuple):
+    """To the leaders of a topic: is anything left of what you lead, when you have applied this
+    revision of the metadata?"""
+
+    topic: str
+    identity: int
+    revision: int
+
+
+class Drained(NamedTuple):
+    """The answer to a DrainRequest, about these partitions. `reason`: what is left; empty: nothing
+    is, and nothing comes while the revision holds."""
+
+    topic: str
+    revision: int
+    partitions: tuple[int, ...]
+    reason: str
+
+
 Message = (
     Heartbeat
     | HeartbeatAnswer
@@ -96,6 +115,8 @@ Message = (
     | Renewed
     | StartRequest
     | StartHeld
+    | DrainRequest
+    | Drained
 )
 
 

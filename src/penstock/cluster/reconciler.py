@@ -140,7 +140,7 @@ class Reconciler:
                 self.due[name] = None
                 break
             self._decide(one, record, topic, len(current))
-        shape = self._shape(held, current, channels)
+        shape = self._shape(name, held, current, channels)
         if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
             self._adopted[name] = shape
         restorations = self.view.restorations
@@ -152,13 +152,14 @@ class Reconciler:
                 )  # fmt: skip
 
     def _shape(
-        self, held: Versioned[Topic], records: Records, channels: Channels
+        self, name: str, held: Versioned[Topic], records: Records, channels: Channels
     ) -> tuple[object, ...]:
         """Everything that `_adopt` depends on: it writes files, and most changes concern a leader
         or an in-sync set."""
         return (
             self.view.restorations,
             held.revision,
+            self.view.rehashes.get(name),
             {channel: one.revision for channel, one in channels.items()},
             [self.replicated(name) for name in records],
         )

@@ -75,6 +75,10 @@ class Leased:
         """The lease is valid, as far as this process knows."""
         return self.phase is Registering.HELD and mono_ns - self._kept_ns < NODE_LEASE_NS
 
+    def lease(self) -> int:
+        """For other keys that go with the process; NO_LEASE: it has none."""
+        return self._lease if self.is_held(self._now_ns) else NO_LEASE
+
     def tick(self, mono_ns: int, is_current: bool) -> None:
         """`is_current`: the view is up to date, as far as a watch can tell."""
         self._now_ns = mono_ns

@@ -46,6 +46,7 @@ from penstock.cluster.documents import (
     Lookup,
     Membership,
     NodeDocument,
+    Rehash,
     Topic,
     decode,
 )
@@ -56,6 +57,7 @@ from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=PartitionName | ChannelName)
+_MAY_GO = NodeDocument | Lookup | ClusterSetting | ChannelNumbers | Rehash
 _NO_REPLICA = 3  # a rank of a node, behind leaders and followers
 
 
@@ -164,6 +166,7 @@ class View:
         self.numbers: dict[str, Versioned[ChannelNumbers]] = {}
         self.epochs: dict[str, Versioned[EpochFloor]] = {}
         self.partitions: ByTopic[PartitionName, PartitionRecord] = ByTopic(records or {})
+        self.rehashes: dict[str, Versioned[Rehash]] = {}
         self.settings: dict[str, Versioned[ClusterSetting]] = {}
         self.others: dict[str, KeyValue] = {}  # of moves: as they stand
         self._tables: dict[str, dict[Any, Versioned[Any]]] = {
@@ -175,6 +178,7 @@ class View:
             keys.TOPICS: self.topics,
             keys.NUMBERS: self.numbers,
             keys.EPOCHS: self.epochs,
+            keys.REHASHES: self.rehashes,
             keys.SETTINGS: self.settings,
         }
         self._pending: deque[KeyValue | tuple[str, int] | _End] = deque()
@@ -438,7 +442,7 @@ class View:
             )
         if isinstance(document, Membership):
             return document.state == REMOVED
-        return isinstance(document, NodeDocument | Lookup | ClusterSetting | ChannelNumbers)
+        return isinstance(document, _MAY_GO)
 
     def _table_row(self, key: str) -> tuple[dict[Any, Versioned[Any]], Any] | None:
         """The table of a key, and the name in it. Raises ValueError."""

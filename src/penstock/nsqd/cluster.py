@@ -51,6 +51,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.metadata_topics import PRODUCER_PARTITIONS
 from penstock.cluster.node import ClusterNode
 from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering, leave
@@ -420,9 +421,12 @@ class ClusterMember:
             found.append((name.number, leader if leader in self.view.nodes else None))
         return found
 
-    def leader_of_key(self, topic: str, key: bytes) -> int | None:
+    def leader_of_producer(self, topic: str, key: bytes) -> int | None:
         held = self.view.topics.get(topic)
-        spread = held.document.hash_partitions if held is not None else 0
+        spread = 0
+        if held is not None:
+            settings = dict(held.document.settings)
+            spread = settings.get(PRODUCER_PARTITIONS, held.document.hash_partitions)
         leaders = dict(self.leaders(topic)) if spread else {}
         return leaders.get(murmur3_32(key) % spread) if spread else None
 

@@ -104,7 +104,7 @@ class FanOut:
         if producer_id is None or ONLY_HERE in parameters:
             return None
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
-        return self._member.leader_of_key(parameters.get("topic", ""), key)
+        return self._member.leader_of_producer(parameters.get("topic", ""), key)
 
     async def _publish_at(self, request: Request, node: int, answer: Answer) -> None:
         names = [*_TRACE_HEADERS]

@@ -45,7 +45,11 @@ def adopt(topic: Topic, file: TopicFile) -> None:
 
 def _set(topic: Topic, file: TopicFile) -> None:
     topic.settings, topic.paused = file.settings, file.paused
+    is_rehashed = topic.hash_partitions != file.hash_count
     topic.partition_count, topic.hash_partitions = file.partitions, file.hash_count
+    topic.producer_partitions = file.producer_partitions or 0
+    for outbox in topic.outboxes.values() if is_rehashed else ():
+        outbox.rehashed()
     topic.extended = file.extended is True
 
 

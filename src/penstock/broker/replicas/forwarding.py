@@ -3,6 +3,8 @@
 | the sending node | the leader's node |
 |---|---|
 | SendBatch, over the bulk lane | not led here: NOT_LED |
+| | its keys are being rehashed: NOT_LED, too, so it is sent again |
+| | keys are spread over another number here than there: refused |
 | | led here: one publish; answered as it ends |
 | the answer: stored, refused, unknown or NOT_LED | |
 | the link ends: unknown | |
@@ -10,7 +12,8 @@
 The answer is certain to arrive while the link lasts, since each publish ends, with its leadership
 at the latest. No clock is needed here. A batch from another node is never forwarded again: at most
 one hop. Its position, ids and time are the leader's, as for any other publish. One whose header
-names a producer is stored once: a repeat is answered when the first is.
+names a producer is stored once: a repeat is answered when the first is. The field of the leader's
+epoch says over how many partitions the sender spreads keys; 0: it has chosen by no key.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.outbox import Outbox
     from penstock.broker.replicas.replica_host import ReplicaHost
 
+REHASHING = "the keys of the topic are being rehashed: publish again"
+REHASHED = "the keys of the topic were rehashed: publish again"
 NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
 
 
@@ -160,6 +165,9 @@ class Forwarding:
             reason = f"it does not lead the partition{trouble and ': '}{trouble}"
             done(ForwardAnswer(Ending.NOT_LED, reason=reason))
             return
+        if leader.topic.rehashing:
+            done(ForwardAnswer(Ending.NOT_LED, reason=REHASHING))
+            return
         try:
             _publish(leader, batch, moved, done)
         except PenstockError as error:
@@ -176,6 +184,8 @@ def _ending_of(error: PenstockError) -> Ending:
 def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     """Publish as a batch of its own. Raises PenstockError when it is refused."""
     header = checked_header(batch, 0)
+    if header.leader_epoch not in (0, leader.topic.hash_partitions):
+        raise Refused(REHASHED)
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)

@@ -31,7 +31,7 @@ from penstock import limits
 from penstock.broker.partition.appends import PublishDone
 from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.ports import Led
-from penstock.broker.replicas.forwarding import ForwardAnswer
+from penstock.broker.replicas.forwarding import REHASHED, ForwardAnswer
 from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
 from penstock.kernel import Tail
 from penstock.replication.side_frames import Ending
@@ -122,7 +122,8 @@ class Outbox:
                 return
             gathering.wrote()
             self._append_count = count
-            self._append = b"".join(self.tail.seal(0, wall_ns, 0, 0, may_be_short=False))
+            spread = self.topic.hash_partitions
+            self._append = b"".join(self.tail.seal(0, wall_ns, 0, spread, may_be_short=False))
             self._open_done, self._append_done = [], self._open_done
         self._send(led)
 
@@ -189,6 +190,11 @@ class Outbox:
 
     def _has_waited(self, mono_ns: int, wait_ns: int = limits.FORWARD_WAIT_NS) -> bool:
         return bool(self._since_ns) and mono_ns - self._since_ns >= wait_ns
+
+    def rehashed(self) -> None:
+        """Keys are spread over another number of partitions: what waits may belong to others."""
+        if not self.is_empty:
+            self._fail(REHASHED)
 
     def _fail(self, reason: str) -> None:
         """An append on its way may be stored; nothing else is."""

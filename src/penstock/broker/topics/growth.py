@@ -63,11 +63,8 @@ def _check(context: Context, topic: Topic, count: int, rehash: bool) -> None:
     if not have <= count <= limits.PARTITIONS_MAX:
         rule = f"it can have {have} to {limits.PARTITIONS_MAX}, as a topic never gets fewer"
         raise GrowthRefused(f"topic {topic.name} has {have} partitions, not {count}: {rule}")
-    if rehash and context.staged[topic.name, topic.identity]:
-        how = f"commit or abort the stages of topic {topic.name} first"
-        raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
     if rehash:
-        _check_drained(topic)
+        check_drained(context, topic)
 
 
 def _make(
@@ -84,13 +81,17 @@ def _make(
         raise
 
 
-def _check_drained(topic: Topic) -> None:
-    """No message is on its way to a consumer, so order cannot be reversed."""
+def check_drained(context: Context, topic: Topic, left_max: int = 0) -> None:
+    """No message is on its way to a consumer, so order cannot be reversed. In a cluster: of the
+    partitions that this node leads. Raises GrowthRefused where more than `left_max` are."""
+    if context.staged[topic.name, topic.identity]:
+        how = f"commit or abort the stages of topic {topic.name} first"
+        raise GrowthRefused(f"{_RULE}, and nothing is staged: {how}")
     for channel in topic.channels.values():
         left = max(channel.unfinished, channel.depth + channel.in_flight + channel.delayed)
-        if left:
+        if left > left_max:
             of = f"channel {channel.name} of topic {topic.name}"
             raise GrowthRefused(f"{_RULE}: {of} has {left} messages")
     left = topic.depth + topic.uncommitted
-    if left:
+    if left > left_max:
         raise GrowthRefused(f"{_RULE}: topic {topic.name} itself has {left} messages")

@@ -34,6 +34,7 @@ from penstock.broker.partition.appends import (
 )
 from penstock.broker.partition.idempotent import Stamp, StampedDone
 from penstock.broker.partition.leader import Leader
+from penstock.broker.replicas.forwarding import REHASHING
 from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.errors import (
     PartitionElsewhere,
@@ -74,6 +75,7 @@ class TopicPublishing:
     outboxes: dict[int, Outbox]  # to partitions that other nodes lead, by number
     partition_count: int  # of all that the topic has
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
+    producer_partitions: int  # the same for producers that number; 0: over as many
     extended: bool  # its messages have headers
     ordered: bool  # consumers have to ask for strict order
     needs_partition: bool  # a publish must name a partition or a key: there is an order to keep
@@ -132,7 +134,8 @@ class TopicPublishing:
         """The leader that knows an idempotent producer; the one to choose if it is new. Another
         partition would store its retry again."""
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
-        home = self.leader(self.partition_of_key(key))
+        count = self.producer_partitions or self.hash_partitions
+        home = self.leader(murmur3_32(key) % count)
         if self.partition_count == 1 or home.stamped.knows(producer_id):
             return home
         return next((one for one in self.leaders if one.stamped.knows(producer_id)), home)
@@ -168,6 +171,11 @@ class TopicPublishing:
         """Where it is changed; None: on this node."""
         replica_host = self.context.replica_host if self.replicated else None
         return replica_host.metadata if replica_host is not None else None
+
+    @property
+    def rehashing(self) -> bool:
+        """The cluster spreads its keys over another number of partitions: nobody publishes."""
+        return self.metadata is not None and self.metadata.is_rehashing(self.name)
 
     @property
     def exiting(self) -> bool:
@@ -323,7 +331,7 @@ class TopicPublishing:
         """Decide again whether publishes are accepted, and tell the kernel."""
         context = self.context
         always = INTERNAL if self.name == traceevents.TOPIC else ""
-        first = "exiting" if context.exiting else ""
+        first = "exiting" if context.exiting else REHASHING if self.rehashing else ""
         last = DRAINING if context.draining else ""  # that too where others write
         if self._is_disabled(context.writes_disabled):
             last = last or WritesDisabled.REASON

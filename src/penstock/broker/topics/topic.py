@@ -68,6 +68,7 @@ class Topic(TopicPublishing):
         self.created_ns = file.created_ns
         self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
+        self.producer_partitions = file.producer_partitions or 0
         self.replicated = file.replicated is True
         self.outboxes: dict[int, Outbox] = {}
         self.leaderships_ended = 0  # on this node, since its start
@@ -427,6 +428,7 @@ class Topic(TopicPublishing):
             retain_marks=first.retain,
             more_marks=marks or msgspec.UNSET,
             hash_partitions=self.hash_partitions if count > 1 else msgspec.UNSET,
+            producer_partitions=self.producer_partitions or msgspec.UNSET,
             extended=self.extended or msgspec.UNSET,
             replicated=self.replicated or msgspec.UNSET,
             channels=[

@@ -80,6 +80,8 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     more_marks: dict[int, Marks] | msgspec.UnsetType = msgspec.UNSET
     # Over how many partitions keys are spread; absent where there is one.
     hash_partitions: int | msgspec.UnsetType = msgspec.UNSET
+    # The same for numbering producers, once a cluster has rehashed the keys.
+    producer_partitions: int | msgspec.UnsetType = msgspec.UNSET
     extended: bool | msgspec.UnsetType = msgspec.UNSET  # messages have headers; absent: they don't
     # A cluster says which replicas of which partitions are here; absent: all are, and no others.
     replicated: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="placed")
