@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -169,7 +170,10 @@ async def test_users_and_a_token_that_etcd_has_forgotten(
         desk.coordinator.watch("", made, answers.append)
         await desk.until(lambda: answers)
         await asyncio.sleep(2.5)  # the token is over
-        assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
+        before = authentications(server.endpoint)
+        puts = [desk.transact(Put(f"a{n}", b"2")) for n in range(20)]
+        assert {one.outcome for one in await asyncio.gather(*puts)} == {Outcome.DONE}
+        assert authentications(server.endpoint) == before + 1  # all wait for the same token
     async with etcd_desk(EtcdAddress((server.endpoint,))) as desk:
         assert (await desk.transact(Put("a", b"3"))).outcome is Outcome.UNKNOWN
     async with etcd_desk(EtcdAddress((server.endpoint,), user="root"), Secrets("no")) as desk:
@@ -180,6 +184,13 @@ async def test_users_and_a_token_that_etcd_has_forgotten(
         desk.coordinator.watch("", 1, watch.append)
         await desk.until(lambda: watch)
         assert isinstance(watch[0], Failed)
+
+
+def authentications(endpoint: str) -> int:
+    with urlopen(f"http://{endpoint}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    of = 'grpc_server_started_total{grpc_method="Authenticate"'
+    return int(next(line for line in lines if line.startswith(of)).rpartition(" ")[2])
 
 
 async def make_user(endpoint: str, name: str, password: str) -> None:

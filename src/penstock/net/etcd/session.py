@@ -9,7 +9,9 @@
 | a watch whose stream broke | Failed |
 
 Nothing is asked twice by this port, but for one case: etcd looked at no request whose token it
-refused, so that is sent again with a new one.
+refused, so that is sent again with a new one. All calls that need a new token wait for the same
+one: etcd spends a tenth of a second of its processor on each, and it forgets those of all nodes
+when it starts.
 
 **Endpoints.** One that cannot be reached, or does not answer in time, is left for the next, and the
 watches over it end with Failed: a stream to a machine that hangs would be silent. Streams ask for
@@ -66,6 +68,7 @@ from penstock.replication.leader import Outcome
 _PULSE = Transaction((), (Put(PULSE, b""),))
 T = TypeVar("T")
 Changed = Callable[[Changes | Compacted | Failed], None]
+_Metadata = tuple[tuple[str, str], ...]  # of a call: who asks
 
 
 @dataclass(eq=False)
@@ -205,12 +208,15 @@ class EtcdCoordinator:
         self._keys = Keys(address.prefix)
         self._stubs: dict[str, Stubs] = {}
         self._token = ""
+        self._new_token: asyncio.Task[str] | None = None  # on its way
         self._tasks = Tasks(on_fault)
         self._watches: set[EtcdWatch] = set()
 
     async def close(self) -> None:
         """Calls that wait are not answered any more."""
         await self._tasks.close()
+        if self._new_token is not None:
+            self._new_token.cancel()
         for stubs in self._stubs.values():
             await stubs.channel.close()
 
@@ -305,20 +311,18 @@ class EtcdCoordinator:
         try:
             await self._follow(watch)
         except CoordinatorFailed as failed:
-            if failed.code in _TOKEN_REFUSED:
-                self._token = ""
             watch.fail(self._note(failed).reason)
         finally:
             self._watches.discard(watch)
 
     async def _follow(self, watch: EtcdWatch) -> None:
-        endpoint, stubs = await self._ready()
+        endpoint, stubs, metadata = await self._ready()
         watch.endpoint = endpoint
-        stream = stubs.watch.Watch(metadata=(*self._metadata(), _NEEDS_LEADER))
+        stream = stubs.watch.Watch(metadata=(*metadata, _NEEDS_LEADER))
         try:
             await watch.follow(stream)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            raise await _failure_of(stream, endpoint) from None
+            raise self._checked(await _failure_of(stream, endpoint), metadata) from None
         finally:
             stream.cancel()
 
@@ -333,42 +337,54 @@ class EtcdCoordinator:
         except CoordinatorFailed as failed:
             if not self._address.user or failed.code not in _TOKEN_REFUSED:
                 raise
-            self._token = ""
         return await self._call_once(service, name, request, timeout_ns)
 
     async def _call_once(self, service: str, name: str, request: Any, timeout_ns: int) -> Any:
-        endpoint, stubs = await self._ready()
-        call = getattr(getattr(stubs, service), name)
-        timeout_s, metadata = timeout_ns / SECOND, self._metadata()
-        if name == "LeaseKeepAlive":  # one question over a stream of its own
-            stream = call(timeout=timeout_s, metadata=(*metadata, _NEEDS_LEADER))
-            response = await _ask(stream, request, endpoint)
-        else:
-            try:
+        endpoint, stubs, metadata = await self._ready()
+        call, timeout_s = getattr(getattr(stubs, service), name), timeout_ns / SECOND
+        try:
+            if name == "LeaseKeepAlive":  # one question over a stream of its own
+                stream = call(timeout=timeout_s, metadata=(*metadata, _NEEDS_LEADER))
+                response = await _ask(stream, request, endpoint)
+            else:
                 response = await call(request, timeout=timeout_s, metadata=metadata)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                    self._full_for = name
-                raise _failure(error, endpoint) from None
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self._full_for = name
+            raise self._checked(_failure(error, endpoint), metadata) from None
+        except CoordinatorFailed as failed:
+            raise self._checked(failed, metadata) from None
         self._answered(endpoint, name)
         return response
 
-    async def _ready(self) -> tuple[str, Stubs]:
+    async def _ready(self) -> tuple[str, Stubs, _Metadata]:
         """The endpoint in use, with a token where users have them."""
         endpoint = self.endpoint
         stubs = self._stubs.get(endpoint)
         if stubs is None:
             stubs = self._stubs[endpoint] = Stubs(self._channel(endpoint))
-        if self._address.user and not self._token:
-            name, password = self._address.user, self._secrets.password
-            request = rpc.AuthenticateRequest(name=name, password=password)
-            timeout_s = COORDINATOR_CALL_NS / SECOND
-            try:
-                response = await stubs.auth.Authenticate(request, timeout=timeout_s)
-            except grpc.aio.AioRpcError as error:
-                raise _failure(error, endpoint) from None
-            self._token = response.token
-        return endpoint, stubs
+        if not self._address.user:
+            return endpoint, stubs, ()
+        if not self._token:
+            if self._new_token is None or self._new_token.done():
+                self._new_token = asyncio.create_task(self._authenticate(endpoint, stubs))
+            self._token = await asyncio.shield(self._new_token)
+        return endpoint, stubs, (("token", self._token),)
+
+    async def _authenticate(self, endpoint: str, stubs: Stubs) -> str:
+        name, password = self._address.user, self._secrets.password
+        request = rpc.AuthenticateRequest(name=name, password=password)
+        try:
+            response = await stubs.auth.Authenticate(request, timeout=COORDINATOR_CALL_NS / SECOND)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error, endpoint) from None
+        return str(response.token)
+
+    def _checked(self, failed: CoordinatorFailed, metadata: _Metadata) -> CoordinatorFailed:
+        """A token that was refused is not used again."""
+        if failed.code in _TOKEN_REFUSED and metadata == (("token", self._token),):
+            self._token = ""
+        return failed
 
     def _channel(self, endpoint: str) -> Any:
         if not self._address.is_secure:
@@ -378,9 +394,6 @@ class EtcdCoordinator:
             secrets.authority or None, secrets.key or None, secrets.certificate or None
         )
         return grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS)
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("token", self._token),) if self._token else ()
 
     # --- failures ---
 
