@@ -240,3 +240,12 @@ def test_a_node_that_missed_a_rehash_publishes_nothing_by_the_old_number(
     cluster.slow.clear()
     cluster.run(1)
     assert put(cluster, behind, 0) is None
+
+
+def test_the_nodes_share_a_bound_on_the_depth(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=3, max_depth=30)
+    cluster.make_channel("new", "c")
+    cluster.run(1)
+    answers = [[put(cluster, 0, number) for _ in range(11)] for number in range(3)]
+    assert [one.count(None) for one in answers] == [10, 10, 10]
+    assert all("depth limit of 30 messages" in str(one[-1]) for one in answers)

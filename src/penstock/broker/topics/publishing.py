@@ -7,7 +7,8 @@ How many unfinished messages a topic may hold, exactly.
 
 The depth that is bounded is that of the channel which has most to do (not delivered, in flight,
 requeued or delayed), with what the topic has not handed over yet and what is still being stored. An
-ephemeral channel drops what is too much for it, and delays no publish.
+ephemeral channel drops what is too much for it, and delays no publish. A node of a cluster counts
+in the partitions that it leads, and keeps to their part of the bound.
 
 PUB and MPUB are counted by the kernel: `append_end_max` of the tail is the offset that no publish
 may go beyond. It is worked out from a count of the depth. After that count the depth grows by
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 from penstock.broker.partition.appends import (
@@ -243,7 +245,7 @@ class TopicPublishing:
             raise self._refused()
         leader = self.stamped_leader(stamp.producer_id)
         if not leader.stamped.is_repeat(stamp, len(bodies)):
-            self._check_publish(len(bodies), due_ns)
+            self._check_publish(leader, len(bodies), due_ns)
             if leader.refusal:  # while others take publishes
                 raise Refused(leader.refusal)
             leader.group.check_waiting(sum(map(len, bodies)))
@@ -282,8 +284,8 @@ class TopicPublishing:
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """Append one message of a V2 connection that the kernel left to Python (DPUB). The kernel
         sends its OK or error. Raises Refused when publishes are refused."""
-        self._check_publish(1, due_ns)
         leader = self.route()
+        self._check_publish(leader, 1, due_ns)
         leader.group.check_append(len(body))
         leader.tail.append(body, due_ns)
         conn.appended(leader.tail, verb)
@@ -291,21 +293,19 @@ class TopicPublishing:
     def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
         """The writer of a publish to this partition, or to the next one in turn. Raises Refused,
         also PartitionUnknown."""
-        if partition == ANY:
-            self._check_publish(count, due_ns)
-            return self.route().group
-        leader = self.partition(partition)
-        self._check_publish(count, due_ns)
+        leader = self.route() if partition == ANY else self.partition(partition)
+        self._check_publish(leader, count, due_ns)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
         return leader.group
 
-    def _check_publish(self, count: int, due_ns: int) -> None:
+    def _check_publish(self, leader: Leader | Outbox, count: int, due_ns: int) -> None:
         if self.refusal:
             raise self._refused()
         if due_ns:
             self.age_bound.check(due_ns - self.context.clock.wall_ns())
-        self.depth_bound.check(count)
+        if leader.number not in self.outboxes:  # its leader counts elsewhere
+            self.depth_bound.check(count)
 
     def _refused(self) -> Refused:
         disabled = self.refusal == WritesDisabled.REASON
@@ -320,7 +320,8 @@ class TopicPublishing:
         has room for them."""
         reasons = [self.refusal, *(self.taker(number).refusal for number in asked)]
         first = next(filter(None, reasons), "")
-        return first or self.depth_bound.reason(sum(asked.values()), asked)
+        here = {number: count for number, count in asked.items() if self.leads(number)}
+        return first or self.depth_bound.reason(sum(here.values()), here)
 
     def _is_disabled(self, writes: WritesDisabledFor) -> bool:
         if writes == WritesDisabledFor.ORDERED:
@@ -382,7 +383,9 @@ class DepthBound:
             for tail in tails:
                 tail.append_end_max = 0
             return UNBOUNDED
-        room = max(self.messages_max - self.depth, 0)
+        topic = self._topic
+        part = len(tails) / topic.partition_count if topic.replicated else 1
+        room = max(ceil(self.messages_max * part) - self.depth, 0)
         if not tails:
             return room
         first = asked if asked and sum(asked.values()) <= room else {}
