@@ -98,6 +98,7 @@ def make_on(cluster: JoinedCluster, node: int, name: str) -> None:
 def test_the_dead_letter_topic_needs_no_local_partition(cluster: JoinedCluster) -> None:
     make_on(cluster, 0, "small")
     cluster.make_channel("small", "only", max_attempts=1, dead_letter_topic="elsewhere")
+    cluster.make_channel("small", "other")
     make_on(cluster, 1, "elsewhere")
     assert "elsewhere" not in cluster.nodes[0].broker.topics
     cluster.publish("small", b"m")
@@ -110,6 +111,13 @@ def test_the_dead_letter_topic_needs_no_local_partition(cluster: JoinedCluster) 
         return bool(topic.leader().tail.committed_end == 1)
 
     cluster.until(is_there)
+    there, counts = cluster.nodes[1].broker, list[int]()
+    channel = there.replica_host.remote_topic("small").channels["only"]
+    there.dead_letters.redrive(channel, 0, lambda count, _: counts.append(count))
+    cluster.until(lambda: counts == [1])
+    channels = cluster.nodes[0].broker.topics["small"].channels
+    assert (channels["only"].unfinished, channels["other"].unfinished) == (1, 1)
+    assert not there.topics["elsewhere"].channels["redrive"].unfinished
 
 
 def test_while_their_leader_cannot_be_reached_they_wait_and_nothing_is_lost(

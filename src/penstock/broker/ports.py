@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.broker.channels.skips import Skipped
+    from penstock.broker.replicas.clustered_topic import ClusterChannel
     from penstock.broker.topics.topic_file import TopicFile
     from penstock.errors import PenstockError
     from penstock.replication.frames import Target
@@ -111,6 +112,10 @@ class ClusterMetadata(Protocol):
 
     def file(self, topic: str) -> TopicFile | None:
         """The topic file of an existing topic, as a node with a replica writes it."""
+        ...
+
+    def channels(self, topic: str) -> Sequence[ClusterChannel]:
+        """The durable channels of an existing topic."""
         ...
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:

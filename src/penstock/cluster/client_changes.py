@@ -19,6 +19,7 @@ from typing import Any, cast
 from penstock.broker.changes import PAUSED, REPLICAS, skip_settings
 from penstock.broker.channels.skips import Skipped, skipped_of
 from penstock.broker.ports import Led, MetadataDone
+from penstock.broker.replicas.clustered_topic import ClusterChannel
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
 from penstock.cluster.attempts import Goal
@@ -29,6 +30,7 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     changed_settings,
     channel_entry,
+    cluster_channel,
     cluster_topic,
     target_for,
 )
@@ -53,6 +55,14 @@ class ClientChanges(TopicChanges):
         if held is None or shape is None:
             return None
         return cluster_topic(topic, held.document, shape.partitions)
+
+    def channels(self, topic: str) -> Sequence[ClusterChannel]:
+        live = self._live(topic)
+        return [
+            cluster_channel(name.channel, held)
+            for name, held in self._view.channels.of(topic)
+            if live and not held.document.deleted and held.document.identity == live.identity
+        ]
 
     def is_rehashing(self, topic: str) -> bool:
         return self._rehashes.is_rehashing(topic)

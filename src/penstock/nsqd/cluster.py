@@ -28,6 +28,7 @@ from typing import Any
 
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
+from penstock.broker.channels.channel import default_dead_letter_topic
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
 from penstock.cluster import keys
@@ -49,7 +50,7 @@ from penstock.cluster.documents import (
     Membership,
     NodeDocument,
 )
-from penstock.cluster.keys import PartitionName
+from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.metadata_topics import PRODUCER_PARTITIONS
 from penstock.cluster.node import ClusterNode
@@ -420,6 +421,11 @@ class ClusterMember:
             leader = record.leader.node if record.leader is not None else None
             found.append((name.number, leader if leader in self.view.nodes else None))
         return found
+
+    def dead_letter_topic(self, topic: str, channel: str) -> str:
+        held = self.view.channels.get(ChannelName(topic, channel))
+        named = dict(held.document.settings).get("dead_letter_topic") if held is not None else ""
+        return named or default_dead_letter_topic(topic, channel)
 
     def leader_of_producer(self, topic: str, key: bytes) -> int | None:
         held = self.view.topics.get(topic)

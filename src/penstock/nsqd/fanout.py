@@ -11,7 +11,9 @@ partition goes to its leader alone.
 |---|---|
 | about all messages | every leader has done it; else the first that has not says why |
 | about one message | one of them has it |
+| a redrive | all have done it, one after the other, as `count` is for them together |
 
+A redrive concerns the leaders of the dead-letter topic; the others, those of the topic.
 A partition without a leader is named in an error: nothing was done there.
 
 **About a topic or a channel**, which the metadata has: any node with a replica changes that. One
@@ -28,6 +30,7 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
 from penstock.net.api import Answer, HttpError, Route
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.net.fetch import Fetcher
     from penstock.nsqd.cluster import ClusterMember
 
-ONLY_HERE = "only_here"
+_ONLY_HERE = b"only_here="  # of the query, which the verbs do not know
 ABOUT_ALL = frozenset(
     {
         "/topic/empty", "/topic/concede", "/channel/empty", "/channel/setoffset",
@@ -51,9 +54,9 @@ ABOUT_ALL = frozenset(
 ABOUT_ONE = frozenset(
     {
         "/message/finish", "/channel/message/finish", "/channel/message/requeue",
-        "/channel/redrive",
     }
 )  # fmt: skip
+REDRIVE = "/channel/redrive"
 ABOUT_METADATA = frozenset(
     {
         "/topic/delete", "/topic/pause", "/topic/unpause", "/topic/config", "/topic/meta/update",
@@ -67,6 +70,7 @@ OF_PRODUCERS = frozenset({"/pub", "/mpub", "/pubtrace", "/mpubtrace", "/pub_ext"
 _TRACE_HEADERS = ("traceparent", "tracestate")
 _EXT = b"x-nsqext-"
 Serve = Callable[[Request, Answer], None]
+Far = Callable[[Serve, Request, Answer], None]
 
 
 class FanOut:
@@ -82,12 +86,20 @@ class FanOut:
         """The routes of these verbs, from now on."""
         for paths, serve in (
             (ABOUT_ALL | ABOUT_ONE, self._at_all_leaders),
+            ({REDRIVE}, self._at_dead_letters),
             (ABOUT_METADATA, self._at_a_replica),
             (OF_PRODUCERS, self._at_producers_leader),
         ):
             for path in paths:
                 here = table[path].serve
-                table[path] = table[path]._replace(serve=partial(serve, here))
+                table[path] = table[path]._replace(serve=partial(self._serve, here, serve))
+
+    def _serve(self, here: Serve, serve: Far, request: Request, answer: Answer) -> None:
+        if _ONLY_HERE in request.query:
+            words = [one for one in request.query.split(b"&") if not one.startswith(_ONLY_HERE)]
+            here(request._replace(query=b"&".join(words)), answer)
+        else:
+            serve(here, request, answer)
 
     def _at_producers_leader(self, serve: Serve, request: Request, answer: Answer) -> None:
         leader = self._producers_leader(request) if b"producer_id=" in request.query else None
@@ -101,7 +113,7 @@ class FanOut:
         answered here."""
         parameters = parse_query(request.query)
         producer_id = whole_number(parameters.get("producer_id", ""), (1 << 64) - 1)
-        if producer_id is None or ONLY_HERE in parameters:
+        if producer_id is None:
             return None
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
         return self._member.leader_of_producer(parameters.get("topic", ""), key)
@@ -119,7 +131,7 @@ class FanOut:
         member, topic = self._member, parameters.get("topic", "")
         held = member.view.topics.get(topic)
         is_there = held is not None and not held.document.deleted  # else it is a tombstone
-        if is_there and ONLY_HERE not in parameters and not member.has_replica(topic):
+        if is_there and not member.has_replica(topic):
             nodes = member.view.nodes_for(topic)
             self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
         else:
@@ -135,8 +147,8 @@ class FanOut:
 
     def _at_all_leaders(self, serve: Serve, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
-        leaders = self._leaders(parameters)
-        if ONLY_HERE in parameters or not leaders or leaders == {self._member.own}:
+        leaders = self._leaders(parameters.get("topic", ""), parameters)
+        if leaders <= {self._member.own}:
             serve(request, answer)
             return
         local: asyncio.Future[Response] | None = None
@@ -146,9 +158,9 @@ class FanOut:
         others = sorted(leaders - {self._member.own})
         self._begin(self._ask_all(request, others, local, answer))
 
-    def _leaders(self, parameters: Mapping[str, str]) -> set[int]:
+    def _leaders(self, topic: str, parameters: Mapping[str, str]) -> set[int]:
         """The leaders that the request concerns. Raises HttpError where one is missing."""
-        topic, chosen = parameters.get("topic", ""), parameters.get("partition", "")
+        chosen = parameters.get("partition", "")
         found: set[int] = set()
         for number, leader in self._member.leaders(topic):
             if chosen in ("", "-1", str(number)):
@@ -157,6 +169,35 @@ class FanOut:
                     raise HttpError(503, f"FAILED {reason}")
                 found.add(leader)
         return found
+
+    def _at_dead_letters(self, serve: Serve, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        names = parameters.get("topic", ""), parameters.get("channel", "")
+        leaders = self._leaders(self._member.dead_letter_topic(*names), {})
+        leaders = leaders or self._leaders(names[0], {})  # there never was one: they answer so
+        if leaders <= {self._member.own}:
+            serve(request, answer)
+        else:
+            self._begin(self._redrive(request, parameters, sorted(leaders), answer))
+
+    async def _redrive(
+        self, request: Request, parameters: dict[str, str], leaders: list[int], answer: Answer
+    ) -> None:
+        left, responses = whole_number(parameters.get("count", ""), (1 << 63) - 1), []
+        for node in leaders:
+            if left:
+                query = urlencode(parameters | {"count": left}).encode()
+                request = request._replace(query=query)
+            response = await self._pass_on(request, [self._member.http_address(node)])
+            if response.status != 200:
+                answer(response)
+                return
+            responses.append(response)
+            if left:
+                left -= json.loads(response.body)["redriven"]
+                if not left:
+                    break
+        answer(join_answers(responses))
 
     async def _ask_all(
         self, request: Request, others: list[int], local: asyncio.Future[Response] | None,
@@ -178,7 +219,7 @@ class FanOut:
         headers: Mapping[str, str] | None = None,
         outcome: str = "changed",
     ) -> Response:
-        target, sent = f"{request.target}&{ONLY_HERE}=true", {**self._headers, **(headers or {})}
+        target, sent = f"{request.target}&only_here=true", {**self._headers, **(headers or {})}
         return await pass_on(self._fetcher, request, target, addresses, sent, outcome)
 
 

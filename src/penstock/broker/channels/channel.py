@@ -54,6 +54,10 @@ class _Sum:
         return sum(getattr(window, self._name) for window in channel.windows.values())
 
 
+def default_dead_letter_topic(topic: str, channel: str) -> str:
+    return f"{topic}.{channel}.dead"
+
+
 class Channel:
     def __init__(self, topic: Topic, name: str, number: int, created_ns: int) -> None:
         self.topic = topic
@@ -232,7 +236,7 @@ class Channel:
             raise Refused(
                 f"dead_letter_topic {name!r} must not be ephemeral, nor the channel's own topic"
             )
-        default = self._default_dead_letter_topic
+        default = default_dead_letter_topic(self.topic.name, self.name)
         is_named = bool(name) or settings.poison == Poison.HOLD
         if settings.max_attempts and not is_named and not is_valid_name(default):
             raise Refused(
@@ -241,12 +245,9 @@ class Channel:
             )
 
     @property
-    def _default_dead_letter_topic(self) -> str:
-        return f"{self.topic.name}.{self.name}.dead"
-
-    @property
     def dead_letter_topic(self) -> str:
-        return self.settings.dead_letter_topic or self._default_dead_letter_topic
+        default = default_dead_letter_topic(self.topic.name, self.name)
+        return self.settings.dead_letter_topic or default
 
     # --- operators ---
 

@@ -28,7 +28,9 @@ cursor says which dead letters are still there to be sent back; nothing below it
 channels may be made to look at what comes.
 
 A redrive publishes dead letters of one channel to its topic again, as safe as any publish, and
-every other channel of the topic steps over them. Then they are done on `redrive`. A kill in between
+every other channel of the topic steps over them. Then they are done on `redrive`. In a cluster each
+leader of the dead-letter topic does that with what it leads; what has to go to another node is sent
+there, with the channel that it is for (`forwarding.py`). A kill in between
 may bring one back twice. In the instant between the write of the log and that of the channel
 journal, it may also bring one to the other channels.
 """
@@ -391,6 +393,7 @@ class Redrive:
         self._channel = channel
         self._source = source
         self._id = id  # None: any
+        self._topic = channel.topic
         self._spans = deque(_Span(window) for window in source.windows.values())
         self._left = count_max or sum(span.end for span in self._spans)
         self._count = 0
@@ -462,37 +465,36 @@ class Redrive:
         return wanted and known is not None and known.is_of(self._channel)
 
     def _partition_of(self, stored: Message) -> int:
-        """Its key's, or another one that this node leads: only there other channels step over it
-        before it is sent."""
-        topic, key = self._channel.topic, stored.sections.get(Section.KEY)
-        led = [leader.number for leader in topic.leaders]
-        number = topic.partition_of_key(key) if isinstance(key, bytes) else ANY
-        if not led:
-            raise Refused(f"no partition of topic {topic.name} is led by this node")
-        return number if number in led else led[self._count % len(led)]
+        """Its key's, or one that this node leads; ANY: there is none here."""
+        key = stored.sections.get(Section.KEY)
+        if isinstance(key, bytes):
+            return self._topic.partition_of_key(key)
+        led = [leader.number for leader in self._topic.leaders]
+        return led[self._count % len(led)] if led else ANY
 
     def _publish(self, window: Window, partition: int, found: list[Message]) -> None:
         dead_letters = [redriven_content(stored) for stored in found]
-        done = partial(self._published, window, found)
-        self._channel.topic.publish_dead_letters(dead_letters, done, partition)
+        topic, replica_host = self._topic, self._context.replica_host
+
+        def published(error: PenstockError | None, position: MessagePosition) -> None:
+            if error is None:
+                start, end = position.offset, position.offset + len(found)
+                topic.step_over(position.partition, start, end, self._channel)
+            self._published(window, found, error)
+
+        if replica_host is None or topic.leads(partition):
+            topic.publish_dead_letters(dead_letters, published, partition)
+        else:
+            number = None if partition == ANY else partition
+            done = partial(self._published, window, found)
+            forwarding = replica_host.forwarding
+            forwarding.carry(topic.name, dead_letters, done, number, self._channel.number)
         self._context.engine.wake()
 
-    def _published(
-        self,
-        window: Window,
-        found: list[Message],
-        error: PenstockError | None,
-        position: MessagePosition,
-    ) -> None:
+    def _published(self, window: Window, found: list[Message], error: PenstockError | None) -> None:
         if error is not None:
             self._finish(error)
             return
-        topic = self._channel.topic
-        start, end = position.offset, position.offset + len(found)
-        for channel in topic.channels.values():
-            if channel is not self._channel and position.partition in channel.windows:
-                channel.windows[position.partition].skip(start, end, 0)  # never theirs: no event
-        topic.store_cursors()
         self._settle(window, found)
         self._count += len(found)
         self._left -= len(found)

@@ -13,7 +13,8 @@ The answer is certain to arrive while the link lasts, since each publish ends, w
 at the latest. No clock is needed here. A batch from another node is never forwarded again: at most
 one hop. Its position, ids and time are the leader's, as for any other publish. One whose header
 names a producer is stored once: a repeat is answered when the first is. The field of the leader's
-epoch says over how many partitions the sender spreads keys; 0: it has chosen by no key.
+epoch says over how many partitions the sender spreads keys; 0: it has chosen by no key. Of messages
+that move, that of the first sequence has the number of the one channel that they are for; 0: all.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import checked_header, put_in_place
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.ports import Led, MetadataDone, PeerLane
+from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
 from penstock.replication.frames import Target, encode
 from penstock.replication.side_frames import BatchAnswered, Ending, ForwardFrame, SendBatch
 
 if TYPE_CHECKING:
+    from penstock.broker.channels.channel import Channel
     from penstock.broker.partition.leader import Leader
     from penstock.broker.replicas.context import ReplicationContext
     from penstock.broker.replicas.outbox import Outbox
@@ -113,19 +116,26 @@ class Forwarding:
         self._peers.send(led.node, PeerLane.BULK, frames)
 
     def carry(
-        self, topic: str, dead_letters: Sequence[DeadLetterContent], done: MetadataDone
+        self,
+        topic: str,
+        dead_letters: Sequence[DeadLetterContent],
+        done: MetadataDone,
+        partition: int | None = None,
+        channel: int = 0,
     ) -> None:
-        """Dead letters to the leader of some partition. Raises Refused where none can be
-        reached."""
-        reached = [one for one in self._host.led(topic, None) if self._is_reached(one)]
+        """Dead letters to the leader of a partition, of this one or of some, and on their way back
+        to this channel. Raises Refused where none can be reached."""
+        reached = [one for one in self._host.led(topic, partition) if self._is_reached(one)]
         if not reached:
-            raise Refused(f"no leader of a partition of topic {topic} can be reached")
+            which = "a partition" if partition is None else f"partition {partition}"
+            raise Refused(f"no leader of {which} of topic {topic} can be reached")
         led = reached[self._number % len(reached)]
         sections: dict[int, dict[int, int | bytes]] = {}
         for index, dead_letter in enumerate(dead_letters):
             for section, value in dead_letter.sections.items():
                 sections.setdefault(section, {})[index] = value
-        batch = encode_batch([one.body for one in dead_letters], 0, 0, 0, sections=sections)
+        bodies = [one.body for one in dead_letters]
+        batch = encode_batch(bodies, 0, 0, 0, first_sequence=channel, sections=sections)
         self.send(led, batch, lambda answer: done(answer.error(topic)), moved=True)
 
     def _answered(self, node: int, frame: BatchAnswered) -> None:
@@ -181,6 +191,14 @@ def _ending_of(error: PenstockError) -> Ending:
     return Ending.NOT_LED if isinstance(error, LeadershipEnded) else Ending.REFUSED
 
 
+def _owner_of(leader: Leader, number: int) -> Channel:
+    """Raises Refused."""
+    for channel in leader.topic.channels.values():
+        if channel.number == number:
+            return channel
+    raise Refused(f"topic {leader.topic.name} has no channel of number {number}")
+
+
 def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     """Publish as a batch of its own. Raises PenstockError when it is refused."""
     header = checked_header(batch, 0)
@@ -189,20 +207,30 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     leader.topic.check_forwarded(leader, header.count, moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
+    owner = _owner_of(leader, header.first_sequence) if moved and header.first_sequence else None
     first = (0, 0)
 
     def encode_here(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
         nonlocal first
         first = offset, id
         located = bytearray(batch)
-        put_in_place(located, offset, id, wall_ns, synced_end, epoch, stamp)
+        producer = stamp if stamp.producer_id else (0, 0, 0)
+        put_in_place(located, offset, id, wall_ns, synced_end, epoch, producer)
         return bytes(located)
 
     def ended(error: PenstockError | None, stored: object = None) -> None:
-        if error is None:
-            done(ForwardAnswer(Ending.STORED, *first))
-        else:
+        if error is not None:
             done(ForwardAnswer(_ending_of(error), reason=str(error)))
+        elif owner is not None:
+            leader.topic.step_over(leader.number, first[0], first[0] + header.count, owner)
+            when_held([leader], held)
+        else:
+            done(ForwardAnswer(Ending.STORED, *first))
+
+    def held(error: PenstockError | None) -> None:
+        """That other channels have stepped over it has to survive a change of leaders."""
+        ending = Ending.STORED if error is None else Ending.UNKNOWN
+        done(ForwardAnswer(ending, *first, reason=str(error or "")))
 
     if stamp.producer_id:
         leader.stamped.publish_batch(stamp, header.count, len(batch), encode_here, ended)

@@ -289,11 +289,13 @@ class ReplicaHost:
     def remote_topic(self, name: str) -> Topic | None:
         """A topic of the cluster without a replica here: all publishes to it are forwarded. It
         exists in memory only. None: the cluster has no topic of the name."""
-        file = self.metadata.file(name) if self.metadata is not None else None
-        if file is None or name in self._context.set_aside:
+        metadata = self.metadata
+        file = metadata.file(name) if metadata is not None else None
+        if metadata is None or file is None or name in self._context.set_aside:
             return None
         topic = self._open_remote(file)
         self._keep_in_memory(topic)
+        adopt_channels(topic, metadata.channels(name))
         return topic
 
     def _keep_in_memory(self, topic: Topic) -> None:

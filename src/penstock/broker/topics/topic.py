@@ -281,6 +281,13 @@ class Topic(TopicPublishing):
         for leader in self.leaders:
             leader.drop_window(channel)
 
+    def step_over(self, partition: int, start: int, end: int, owner: Channel) -> None:
+        """These messages are for one channel, though they stand in the log of all."""
+        for channel in self.channels.values():
+            if channel is not owner and partition in channel.windows:
+                channel.windows[partition].skip(start, end, 0)  # never theirs: no event
+        self.store_cursors()
+
     # --- handing over ---
 
     @property

@@ -118,7 +118,11 @@ def channel_name(call: Call, checks_names: bool = True) -> tuple[Topic, str]:
     return find_topic(call), call.parameters["channel"]
 
 
-def find_channel(call: Call, checks_names: bool = False) -> Channel:
+def find_channel(call: Call, checks_names: bool = False, anywhere: bool = False) -> Channel:
+    """`anywhere`: also where this node has no replica of the topic."""
+    broker, name = call.deps.broker, call.parameters.get("topic", "")
+    if anywhere and name not in broker.topics and broker.replica_host is not None:
+        broker.replica_host.remote_topic(name)
     topic, name = channel_name(call, checks_names)
     try:
         return topic.find_channel(name)

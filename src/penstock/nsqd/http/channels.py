@@ -122,7 +122,7 @@ def limit_clients(call: Call) -> Response:
 
 
 def redrive(call: Call) -> None:
-    channel = find_channel(call)
+    channel = find_channel(call, anywhere=True)
     count_max = number(call.parameters, "count")
     id = message_id(call.parameters["id"]) if call.parameters.get("id") else None
 

@@ -198,7 +198,7 @@ def _counts(moves: list[CursorMove]) -> dict[str, int]:
 
 
 def listed(call: Call) -> None:
-    channel = find_channel(call)
+    channel = find_channel(call, anywhere=call.parameters.get("state") == "dead")
     state = one_of("state", call.parameters.get("state", "in_flight"), _LISTS)
     count_max = number(call.parameters, "limit", limits.LISTED_MESSAGES_MAX)
     try:
