@@ -1,5 +1,7 @@
 """A drain: what is refused, what goes on, what is waited for, and the end."""
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -118,3 +120,25 @@ def test_a_drain_can_be_cancelled(tmp_path: Path) -> None:
         time.sleep(0.2)
         assert not has_ended(nsqd)
         assert ask(nsqd, path="/drain/cancel")["state"] == "off"
+
+
+def test_a_node_of_a_cluster_hands_over_before_it_refuses(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd:
+        others = threading.Event()
+
+        async def hand_over() -> None:
+            while not others.is_set():
+                await asyncio.sleep(0.01)
+
+        nsqd.daemon.drain.hand_over = hand_over
+        assert pub_over_http(nsqd) == 200
+        assert ask(nsqd)["state"] == "draining"
+        assert pub_over_http(nsqd) == 200
+        others.set()
+        eventually(lambda: pub_over_http(nsqd) == 503)
+        status, document = nsqd.ask("POST", "/drain/cancel")
+        assert (status, "restart it" in document["message"]) == (409, True)
+
+
+def pub_over_http(nsqd: Running) -> int:
+    return nsqd.request("POST", "/pub?topic=t", b"m").status

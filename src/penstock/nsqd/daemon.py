@@ -175,6 +175,7 @@ class Daemon:
         host = self.options.broadcast_address
         await self.member.start(host, identity.tcp_port, identity.http_port)
         self.node.turn.order.after = self.member.after_turn
+        self.drain.hand_over = self.member.hand_over
 
     def _on_refused(self, reason: str) -> None:
         if not self.ended.done():

@@ -8,13 +8,16 @@ who could take them, and dead letters wait for a person: both are reported, and 
 demand. What gives up meanwhile still becomes a dead letter. A channel that is paused or has no
 consumer keeps a drain waiting, and the report says which.
 
-A drain belongs to this run of the daemon: it can be called off, and a restart knows nothing of
-it.
+A node of a cluster first hands over what it leads: others go on with that, and no publish is
+refused for it. What no other node has is drained as on a single node.
+
+A drain belongs to this run of the daemon: a restart knows nothing of it. It can be called off, but
+not in a cluster, where the others have taken over.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +26,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 from penstock.broker.topics.topic import Topic
-from penstock.net.api import GET_POST, POST, Answer, Route, json_response
+from penstock.net.api import GET_POST, POST, Answer, HttpError, Route, json_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd.http.arguments import flag, names_of
@@ -41,6 +44,8 @@ class Drain:
     state: str = "off"  # then draining, then done
     waits_for_delayed: bool = True
     waits_for_topics: bool = False  # those without channels, and dead letters
+    hand_over: Callable[[], Coroutine[Any, Any, None]] | None = None  # in a cluster
+    _handing: asyncio.Task[None] | None = None
     _timer: asyncio.TimerHandle | None = None
     _report_at: float = 0.0
 
@@ -50,12 +55,26 @@ class Drain:
         if self.state != "off":
             return
         self.state = "draining"
+        if self.hand_over is None:
+            self._refuse()
+        else:
+            log.info("DRAIN: what this node leads is handed over to others")
+            self._handing = self._loop.create_task(self._leave(self.hand_over))
+
+    async def _leave(self, hand_over: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await hand_over()
+        self._refuse()
+
+    def _refuse(self) -> None:
         self._broker.draining = True
         self._report_at = 0.0
         log.info("DRAIN: publishes are refused; deliveries go on until no messages are left")
         self._look_later()
 
     def cancel(self) -> None:
+        if self.hand_over is not None and self.state != "off":
+            rule = "others have taken over what this node led: restart it"
+            raise HttpError(409, f"FAILED a drain is not called off in a cluster, {rule}")
         self.stop()
         if self.state == "draining":
             self.state = "off"
@@ -64,9 +83,10 @@ class Drain:
 
     def stop(self) -> None:
         """The daemon ends, for this reason or another."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for waiting in (self._timer, self._handing):
+            if waiting is not None:
+                waiting.cancel()
+        self._timer = self._handing = None
 
     def _look_later(self, seconds_min: float = 0.0) -> None:
         seconds = max(limits.DRAIN_POLL_NS / limits.SECOND, seconds_min)
