@@ -258,7 +258,7 @@ class _Masked:
     def of(self, text: str | bytes) -> str | None:
         """None: there is nothing to hide. ValueError, RecursionError: it is no JSON."""
         document = json.loads(text, object_pairs_hook=self._object)
-        if isinstance(document, list):
+        if not isinstance(document, dict):
             document = self._value(document)
         return json.dumps(document, ensure_ascii=False) if self._is_changed else None
 
@@ -272,7 +272,7 @@ class _Masked:
     def _value(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._value(one) for one in value]
-        if not isinstance(value, str) or not any(name in value for name in self._hidden):
+        if not isinstance(value, str) or not value.lstrip().startswith(("{", "[", '"')):
             return value
         try:
             inside = _Masked(self._hidden).of(value)
