@@ -189,12 +189,12 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
     elif node.warning:
         step = "Run penstock log verify on the node; it serves all that is intact."
         yield it.warn("warns", f"{node.warning.rstrip('.')}.", step)
-    disk = node.document.get("disk") or {}
-    slow_s = disk.get("sync_slowest_seconds") or 0.0
+    disk = node.disk
+    slow_s = disk.get("sync_slowest_seconds", 0.0)
     if slow_s > limits.ADMIN_SYNC_SLOW_S:
         why = f"A sync took {slow_s * 1000:.0f} ms; every publish waits for one."
         yield it.warn("syncs slowly", why, "Look at the disk's load.")
-    free, size = disk.get("free_bytes") or 0, disk.get("size_bytes") or 0
+    free, size = disk.get("free_bytes", 0), disk.get("size_bytes", 0)
     if size and free < size * limits.ADMIN_DISK_FREE_SHARE:
         step = "Shorten the retention of large topics, or give it a larger disk."
         yield it.warn("runs out of disk", f"{100 * free / size:.0f} % of its disk is free.", step)

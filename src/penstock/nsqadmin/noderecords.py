@@ -11,6 +11,7 @@ stops answering. `left_on` and `words_about` say what a deletion does not reach.
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store, StoreFailed
-from penstock.nsqadmin.upstream import NsqdAddress
+from penstock.nsqadmin.upstream import NOT_OF_NSQ, NsqdAddress, whole
 from penstock.nsqadmin.words import count
 
 log = logging.getLogger("penstock.nsqadmin.remembered")
@@ -53,7 +54,10 @@ class NodeRecords:
         is_due = now_s - self._kept_s > limits.ADMIN_NODES_KEPT_S
         if not silent or (silent == self._silent and not is_due):
             return
-        rows = [(at, nodes[at].seen_s, _encoded(nodes[at])) for at in silent]
+        rows = []
+        for at in silent:
+            with suppress(*NOT_OF_NSQ):  # a foreign server's: what an nsqd said there stays
+                rows.append((at, nodes[at].seen_s, _encoded(nodes[at])))
         self._kept_s = now_s
         try:
             self._store.keep_nodes(rows)
@@ -111,7 +115,7 @@ def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
 def _held(row: Mapping[str, Any]) -> int:
     """All its waiting messages."""
     rows = [row, *(row.get("channels") or ())]
-    return sum(int(one.get(key) or 0) for one in rows for key in _HELD)
+    return sum(whole(one, key) for one in rows for key in _HELD)
 
 
 def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:

@@ -233,6 +233,13 @@ class NodeState:
         return self.health.partition("OK - warning: ")[2]
 
     @property
+    def disk(self) -> dict[str, float]:
+        """What it knows of its disk: one that is gone has no size."""
+        disk = self.document.get("disk")
+        pairs = disk.items() if isinstance(disk, dict) else ()
+        return {name: value for name, value in pairs if isinstance(value, int | float)}
+
+    @property
     def start_s(self) -> int:
         return whole(self.document, "start_time")
 

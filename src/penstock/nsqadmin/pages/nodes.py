@@ -24,10 +24,6 @@ from penstock.nsqadmin.upstream import NsqdAddress
 _HEIGHT = "calc(100vh - 150px)"
 
 
-def _disk(node: NodeState) -> dict[str, float | None]:
-    return node.document.get("disk") or {}
-
-
 _ALL = [
     to_node(attrgetter("address")),
     column("hostname", "Host", at=1350, of=lambda one: one.producer.hostname, flex=1, minWidth=80),
@@ -39,9 +35,9 @@ _ALL = [
            of=lambda one: len(one.document.get("topics") or ())),
     column("disk", "Disk", "share", at=700, context={"full": parts.FULL}, width=165),
     column("unsynced", "Not synced", "bytes", at=1300, minWidth=98,
-           of=lambda one: one.unsynced_bytes if _disk(one) else None),
+           of=lambda one: one.unsynced_bytes if one.disk else None),
     column("sync", "Last sync", "past", at=1000, minWidth=112,
-           of=lambda one: _disk(one).get("last_sync_seconds_ago")),
+           of=lambda one: one.disk.get("last_sync_seconds_ago")),
     column("version", "Version", "state", at=600, width=140),
     column("place", "Zone", at=1300, of=lambda one: _zone(one.producer), width=90),
     column("lookupds", "nsqlookupds", at=1400, flex=1, minWidth=130, of=lambda one: ", ".join(
@@ -190,7 +186,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
 
 def _figures_of(node: NodeState | None) -> resource.Figures:
     found = node or NodeState("", NsqdAddress("", "", 0, 0, ""))
-    disk = _disk(found)
+    disk = found.disk
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
     slowest_s, last_s = disk.get("sync_slowest_seconds"), disk.get("last_sync_seconds_ago")
     is_full = (free or 0) < (size or 0) * limits.ADMIN_DISK_FREE_SHARE

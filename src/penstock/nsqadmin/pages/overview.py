@@ -251,11 +251,10 @@ def facts_of(snapshot: Snapshot) -> resource.Figures:
     up = sum(one.can_be_asked for one in nodes)
     channels = list(snapshot.channels())
     unsynced = sum(one.unsynced_bytes for one in snapshot.topics.values())
-    disks = [one.document["disk"] for one in nodes if one.document.get("disk")]
-    free = min((one["free_bytes"] for one in disks), default=None)
-    slowest_s = max((one.get("sync_slowest_seconds") or 0.0 for one in disks), default=0.0)
-    last_s = [one["last_sync_seconds_ago"] for one in disks
-              if one.get("last_sync_seconds_ago") is not None]  # fmt: skip
+    disks = [one.disk for one in nodes if one.disk]
+    free = min((one["free_bytes"] for one in disks if "free_bytes" in one), default=None)
+    slowest_s = max((one.get("sync_slowest_seconds", 0.0) for one in disks), default=0.0)
+    last_s = [one["last_sync_seconds_ago"] for one in disks if "last_sync_seconds_ago" in one]
     topics = sum(not one.is_internal for one in snapshot.topics.values())
     down = len(nodes) - up
     text = f"{down} down" if down else "answer"

@@ -108,8 +108,7 @@ def node_badge(node: NodeState | None) -> Badge:
 
 def disk_of(node: NodeState) -> tuple[float | None, str]:
     """The used share, and the free space as text."""
-    disk = node.document.get("disk") or {}
-    free, size = disk.get("free_bytes"), disk.get("size_bytes")
+    free, size = node.disk.get("free_bytes"), node.disk.get("size_bytes")
     if free is None or not size:
         return None, ""
     return 100 * (1 - free / size), f"{words.size(free)} left"
