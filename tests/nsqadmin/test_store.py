@@ -1,13 +1,15 @@
 """What is kept across restarts, also from before a provider could log people in."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.errors import NotFound
+from penstock.errors import ConfigError, NotFound
 from penstock.nsqadmin.access import Claimed, Role
+from penstock.nsqadmin.pages.people import put_user
 from penstock.nsqadmin.store import Narrowed, Store
 
 HOUR_S = 3600.0
@@ -95,6 +97,19 @@ def test_sessions_and_logins_are_listed_without_tokens(store: Store, clock: _Clo
     assert token not in str(answer)
     clock.now_s += HOUR_S
     assert store.sessions(HOUR_S) == []
+
+
+def test_two_who_take_the_last_roles_from_each_other(store: Store) -> None:
+    for name in ("ann", "bo"):
+        store.put_user(name, HASHED, Role.DESTROY)
+
+    async def at_once() -> list[object]:
+        lowered = (put_user(store, name, "correct horse", "view") for name in ("ann", "bo"))
+        return await asyncio.gather(*lowered, return_exceptions=True)
+
+    refused = [one for one in asyncio.run(at_once()) if isinstance(one, ConfigError)]
+    assert len(refused) == 1
+    assert Role.DESTROY in [one.role for one in store.users()]
 
 
 def test_another_password_ends_the_other_sessions(store: Store) -> None:

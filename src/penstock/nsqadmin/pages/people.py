@@ -19,7 +19,7 @@ from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.message import COPY
-from penstock.nsqadmin.store import LoggedIn, Token, User, hash_password
+from penstock.nsqadmin.store import LoggedIn, Store, Token, User, hash_password
 
 T = TypeVar("T")
 
@@ -139,20 +139,21 @@ class Users:
 
     async def _save(self) -> None:
         name, password = str(self._name.value or ""), str(self._password.value or "")
-        role, store = str(self._role.value), self._store
-
-        async def run() -> None:
-            if role != "destroy" and not any(
-                one.role is Role.DESTROY and one.name != name for one in store.users()
-            ):
-                raise ConfigError("role", role, "somebody has to have the role destroy")
-            store.put_user(name, await asyncio.to_thread(hash_password, password), ROLE_NAMES[role])
-
-        about = {"user": name}
+        role, about = str(self._role.value), {"user": name}
+        run = partial(put_user, self._store, name, password, role)
         if await layout.change(self._view, Role.DESTROY, "put_user", about, run, role):
             self._name.set_value("")
             self._password.set_value("")
         self._show()
+
+
+async def put_user(store: Store, name: str, password: str, role: str) -> None:
+    """Raises ConfigError where nobody with the role destroy would be left."""
+    hashed = await asyncio.to_thread(hash_password, password)  # others may act meanwhile
+    others = (one.role for one in store.users() if one.name != name)
+    if role != "destroy" and Role.DESTROY not in others:
+        raise ConfigError("role", role, "somebody has to have the role destroy")
+    store.put_user(name, hashed, ROLE_NAMES[role])
 
 
 class Tokens:
