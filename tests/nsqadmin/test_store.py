@@ -97,6 +97,8 @@ def test_sessions_and_logins_are_listed_without_tokens(store: Store, clock: _Clo
     assert token not in str(answer)
     clock.now_s += HOUR_S
     assert store.sessions(HOUR_S) == []
+    store.begin_session("bo", lifetime_s=HOUR_S)  # those that nobody has ended go
+    assert store._db.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
 
 
 def test_two_who_take_the_last_roles_from_each_other(store: Store) -> None:

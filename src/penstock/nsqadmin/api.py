@@ -78,7 +78,8 @@ def changed(deps: Deps, request: Request, role: Role) -> Caller:
         deps.gate.check_change(caller, role, request.headers, request.cookies)
     except Forbidden as error:
         target = f"{request.method} {request.url.path}"
-        if deps.gate.is_new_refusal(caller, target):
+        is_known = bool(caller.name) or caller.role > Role.NONE
+        if is_known and deps.gate.is_new_refusal(caller.shown, caller.remote, target):
             deps.audit.note(caller, "request", f"failed: {error}", target[:_TARGET_CHARS])
         raise
     return caller

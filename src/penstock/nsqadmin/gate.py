@@ -60,7 +60,7 @@ class Gate:
         self._trusted = [read_network("trusted-proxy-cidr", one)
                          for one in options.trusted_proxy_cidr]  # fmt: skip
         self._is_trust_given = options.trusted_proxy_cidr != TRUSTED_BY_DEFAULT
-        self._refused: dict[tuple[str, str, str], float] = {}
+        self._refused: dict[tuple[str, ...], float] = {}
         self._clock_s = clock_s
         self._hashing = asyncio.Semaphore(limits.ADMIN_LOGINS_AT_ONCE)
         self._config_network = options.allow_config_from_cidr and read_network(
@@ -225,7 +225,7 @@ class Gate:
     async def login(self, name: str, password: str, remote: str) -> str:
         """The token of a new session; `remote` is the address that counts. LoginRefused."""
         await self.prove(name, password, remote)
-        return self._store.begin_session(name)
+        return self._store.begin_session(name, lifetime_s=self.lifetime_s)
 
     async def prove(self, name: str, password: str, remote: str) -> None:
         """Raises LoginRefused for a wrong password, and after too many attempts."""
@@ -245,13 +245,11 @@ class Gate:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""
         caller = Caller(claimed.name, Role.NONE, "oidc", remote, claimed=claimed)
         self.check(caller._replace(role=self._role(caller)), Role.VIEW)
-        return self._store.begin_session(claimed.name, claimed)
+        return self._store.begin_session(claimed.name, claimed, self.lifetime_s)
 
-    def is_new_refusal(self, caller: Caller, action: str) -> bool:
-        """Should it be recorded? Not repeatedly, and never for an unknown caller."""
-        if caller.role == Role.NONE and not caller.name:
-            return False
-        now_s, key = self._clock_s(), (caller.shown, caller.remote, action)
+    def is_new_refusal(self, *key: str) -> bool:
+        """Should it be recorded? Not repeatedly: nobody may fill the disk with them."""
+        now_s = self._clock_s()
         is_new = now_s - self._refused.pop(key, -limits.ADMIN_REFUSAL_S) >= limits.ADMIN_REFUSAL_S
         self._refused[key] = now_s
         while len(self._refused) > _TRIED_MAX:

@@ -28,6 +28,7 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import os
 import secrets
 import sqlite3
@@ -257,14 +258,20 @@ class Store:
 
     # --- sessions ---
 
-    def begin_session(self, user: str, claimed: Claimed | None = None) -> str:
-        """Returns the token, which cannot be read here again."""
+    def begin_session(
+        self, user: str, claimed: Claimed | None = None, lifetime_s: float = math.inf
+    ) -> str:
+        """Returns the token, which cannot be read here again. Sessions that nobody has ended are
+        forgotten when they are this old."""
         token = secrets.token_urlsafe(32)
         now_s = self._clock_s()
         claims = json.dumps(claimed) if claimed is not None else ""
         values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, claims)
         columns = "token, user, csrf, created_s, used_s, claimed"
-        self._write((f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values))
+        self._write(
+            ("DELETE FROM sessions WHERE used_s <= ?", (now_s - lifetime_s,)),
+            (f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values),
+        )
         return token
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
@@ -275,7 +282,7 @@ class Store:
         if row is None or key in self._ended:
             return None
         name, csrf, used_s, claims = row
-        if not 0 <= self._clock_s() - used_s < lifetime_s:
+        if not self._is_live(used_s, lifetime_s):
             self.end_session(key)
             return None
         if claims:
@@ -303,7 +310,10 @@ class Store:
         query = "SELECT used_s FROM sessions WHERE token = ?"
         row = self._db.execute(query, (key,)).fetchone()
         is_there = row is not None and key not in self._ended
-        return is_there and 0 <= self._clock_s() - row[0] < lifetime_s
+        return is_there and self._is_live(row[0], lifetime_s)
+
+    def _is_live(self, used_s: float, lifetime_s: float) -> bool:
+        return 0 <= self._clock_s() - used_s < lifetime_s
 
     def sessions(self, lifetime_s: float) -> list[LoggedIn]:
         """The live ones, the last used first."""

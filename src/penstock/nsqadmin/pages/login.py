@@ -58,7 +58,8 @@ def add(app: FastAPI, deps: Deps) -> None:
             token = await deps.gate.login(name, fields.get("password", ""), counted)
             deps.audit.done(caller, "login")
         except LoginRefused as error:
-            deps.audit.note(caller, "login", f"failed: {error}")
+            if not error.wait_s or deps.gate.is_new_refusal(caller.remote, "login"):
+                deps.audit.note(caller, "login", f"failed: {error}")
             status = 429 if error.wait_s else 401
             return _page(deps, request, target, f"{error}".capitalize() + ".", name, status)
         except StoreFailed as error:
