@@ -313,7 +313,8 @@ class Store:
         return is_there and self._is_live(row[0], lifetime_s)
 
     def _is_live(self, used_s: float, lifetime_s: float) -> bool:
-        return 0 <= self._clock_s() - used_s < lifetime_s
+        """Used not long ago; or not far ahead, by a clock that was set back since."""
+        return abs(self._clock_s() - used_s) < lifetime_s
 
     def sessions(self, lifetime_s: float) -> list[LoggedIn]:
         """The live ones, the last used first."""
