@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import MagicMock
 
 import pytest
+from nicegui import ui
 
 from cases import each
 from penstock import limits
@@ -12,6 +14,7 @@ from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.browse import OffsetSpan, Page, Search, TopicLogs
 from penstock.nsqadmin.criteria import CriterionInvalid
 from penstock.nsqadmin.messages import Extent, Log, Message, PositionInvalid
+from penstock.nsqadmin.pages.messages import _Browser
 from penstock.nsqadmin.upstream import Upstream
 
 
@@ -131,6 +134,35 @@ def test_a_node_that_is_down_is_named_and_the_other_shown() -> None:
 def test_an_offset_is_of_one_node() -> None:
     with pytest.raises(PositionInvalid, match="choose a node"):
         asyncio.run(topic_logs(ODD, EVEN).page("7", search()))
+
+
+def test_a_look_that_fails_late_hides_nothing_newer() -> None:
+    """A node that hangs was chosen before one that answers."""
+    shown = MagicMock(_search=Search())
+    shown._contains.value = shown._where.value = ""
+
+    async def late(search: Search) -> Page:
+        await asyncio.sleep(0.05)
+        raise FetchFailed("a", "timed out")
+
+    async def quick(search: Search) -> Page:
+        return Page()
+
+    async def both() -> list[bool]:
+        return await asyncio.gather(*(_Browser._look(shown, ask) for ask in (late, quick)))
+
+    assert asyncio.run(both()) == [False, True]
+    shown._fail.assert_not_called()
+
+
+def test_a_message_that_could_not_be_read_can_be_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ui, "notify", MagicMock())
+    shown = MagicMock()
+    shown._logs().by_address = {}
+    asyncio.run(_Browser._show_message(shown, "a", 7))
+    assert shown._open == ("", -1)
 
 
 # --- terms that messages are filtered by ---

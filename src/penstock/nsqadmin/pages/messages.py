@@ -249,16 +249,20 @@ class _Browser:
         """One search at a time: the last one counts. `searched`: it continues counting from
         there."""
         self._search.is_stopped = True
+        mine = self._search = Search(searched=searched, on_progress=self._on_progress)
         try:
-            found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
-            mine = self._search = Search(found, searched=searched, on_progress=self._on_progress)
-            self._stop_button.set_visibility(bool(found))
+            mine.criteria = criteria.read(
+                str(self._contains.value or ""), str(self._where.value or "")
+            )
+            self._stop_button.set_visibility(bool(mine.criteria))
             page = await ask(mine)
         except PenstockError as error:
-            self._fail(error)
+            if mine is self._search:
+                self._fail(error)
             return False
         finally:
-            self._stop_button.set_visibility(False)
+            if mine is self._search:
+                self._stop_button.set_visibility(False)
         if mine is self._search:
             self._page = page
             self._show(list(page.lines))
@@ -426,15 +430,16 @@ class _Browser:
 
     async def _show_message(self, address: str, offset: int) -> None:
         self._open = (address, offset)
+        found, text = None, "This message is not stored any more."
         try:
             found = await self._logs().by_address[self._now_at(address)].message(offset)
         except (KeyError, PenstockError) as error:
-            ui.notify(str(error), type="negative")
-            return
+            text = str(error)
         if self._open != (address, offset):
             return  # somebody has gone on meanwhile
         if found is None:
-            ui.notify("This message is not stored any more.", type="warning")
+            self._open = ("", -1)  # a click on it tries again
+            ui.notify(text, type="warning")
             return
         self._panes.classes(add="open")
         self._detail.clear()
