@@ -1,22 +1,31 @@
 """What a statement of the console sees, and what it can't be made to touch."""
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from nicegui import Client, ui
+from nicegui.page import page
 
 from cases import each
 from penstock import limits
 from penstock.errors import QueryRefused
+from penstock.nsqadmin import console
 from penstock.nsqadmin.console import Question, Reply, answer, interruptible
+from penstock.nsqadmin.pages.grid import Grid, column
+from penstock.nsqadmin.pages.sql import columns_of
 
 from .conftest import Installation
 from .official import Calls, Nsqd
@@ -25,6 +34,40 @@ from .official import Calls, Nsqd
 def asked(sql: str, installation: Installation | None = None, lake: Path | None = None) -> Reply:
     nodes = [f"127.0.0.1:{installation.nsqd.http_port}"] if installation else []
     return answer(Question(sql, nodes, [str(lake)] if lake else [], 3))
+
+
+def test_columns_are_asked_for_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[str] = []
+
+    async def ask(question: Question) -> Reply:
+        running.append(question.sql)
+        assert len(running) == 1
+        await asyncio.sleep(0.01)
+        running.pop()
+        return Reply(columns=["a"], types=["INTEGER"])
+
+    async def opened() -> list[tuple[tuple[str, str], ...]]:
+        return await asyncio.gather(*(columns_of(MagicMock(), name) for name in "abc"))
+
+    monkeypatch.setattr(console, "ask", ask)
+    assert asyncio.run(opened()) == [(("a", "INTEGER"),)] * 3
+
+
+def test_a_table_that_is_replaced_is_freed() -> None:
+    """A page that is open for hours shows one result after the other."""
+
+    async def shown() -> object:
+        with Client(page("/x"), request=None):
+            area = ui.element("div")
+            with area:
+                grid = Grid([column("a", "A")], "a", "none", "Rows")
+            held = weakref.ref(grid)
+            del grid
+            area.clear()
+            gc.collect()
+            return held()
+
+    assert asyncio.run(shown()) is None
 
 
 def test_an_official_nsqd_among_ours_is_left_out(installation: Installation) -> None:

@@ -8,6 +8,7 @@ filters and draws only what is seen. After the first time only rows that have ch
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
+from weakref import WeakMethod
 
 import msgspec
 from nicegui import ui
@@ -156,7 +157,8 @@ class Grid:
         self._rows_drawn = -1
         self._fit(0)
         self._waiting: Sequence[Row] | None = None
-        self.element.client.on_connect(self._on_connect)
+        connected = WeakMethod(self._on_connect)  # a page keeps its handlers: not with a table
+        self.element.client.on_connect(lambda: (shown := connected()) and shown())
 
     def _fit(self, count: int) -> None:
         """As high as its rows, up to a maximum: the box around it, since a changed style of the

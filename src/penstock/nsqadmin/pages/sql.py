@@ -175,10 +175,7 @@ class Console:
         self._note.set_text("Running …")
         try:
             with view.deps.audit.entry(view.caller, ("sql",), {}, text) as entry:
-                async with _running:
-                    began_s = time.monotonic()
-                    reply = await _ask(view.deps, text)
-                    took_s = time.monotonic() - began_s
+                reply, took_s = await _ask(view.deps, text)
                 entry.result = reply.error and f"failed: {reply.error}"
         except NotDone as error:
             self._note.set_text(str(error))
@@ -234,8 +231,9 @@ def _column(name: str, shown: str, kind: str) -> Column:
     return column(name, words, flex=2, minWidth=130, tooltipField=name)
 
 
-async def _ask(deps: Deps, text: str) -> Reply:
-    """Over the topics of all nodes that answer, and the tables of -lake."""
+async def _ask(deps: Deps, text: str) -> tuple[Reply, float]:
+    """Over the topics of all nodes that answer, and the tables of -lake; and the seconds that it
+    took once it was its turn."""
     question = Question(
         sql=text,
         nodes=deps.watch.up(),
@@ -243,7 +241,9 @@ async def _ask(deps: Deps, text: str) -> Reply:
         rows_max=limits.ADMIN_SQL_ROWS,
         ca_file=deps.options.http_client_tls_root_ca_file,
     )
-    return await console.ask(question)
+    async with _running:
+        began_s = time.monotonic()
+        return await console.ask(question), time.monotonic() - began_s
 
 
 def _exact(value: Any) -> Any:
@@ -287,7 +287,7 @@ def _below(lake: str) -> list[str]:
 
 async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
     """The columns of a table or topic; () when it cannot be read."""
-    reply = await _ask(deps, f"SELECT * FROM {quoted(table)} LIMIT 0")
+    reply, _ = await _ask(deps, f"SELECT * FROM {quoted(table)} LIMIT 0")
     return tuple(zip(reply.columns, reply.types, strict=True))
 
 
