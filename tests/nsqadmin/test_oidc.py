@@ -257,6 +257,10 @@ def test_a_session_lasts_through_a_restart_but_its_rights_do_not(world: World) -
     world.admin.kill()
     world.admin.start()
     assert world.admin.request("GET", "/api/topics", headers=cookie)[0] == 200
+    world.admin.request("POST", "/logout", b"", cookie)  # the provider was not asked since
+    assert (
+        f"{world.provider.issuer}/logout?".encode() in world.admin.request("GET", "/login?out=1")[1]
+    )
 
 
 def test_an_unreachable_provider_is_reported(installation: Installation, tmp_path: Path) -> None:
@@ -266,6 +270,7 @@ def test_an_unreachable_provider_is_reported(installation: Installation, tmp_pat
         status, body, _ = admin.request("GET", "/login/oidc")
         assert status == 502
         assert b"The provider does not answer" in body
+        assert admin.request("GET", "/login?out=1")[0] == 200
 
 
 # --- rules ---

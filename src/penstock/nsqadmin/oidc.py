@@ -19,7 +19,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,8 +228,10 @@ class OidcLogin:
             raise OidcFailed("the provider tells of another user than its token")
         return {**more, **claims}
 
-    def way_out(self, base: str) -> str:
-        """The logout URL of the provider, "" when unknown."""
+    async def way_out(self, base: str) -> str:
+        """The logout URL of the provider; "" when it has none, or does not answer."""
+        with suppress(OidcFailed), _failing():
+            await self._provider.load_server_metadata()
         way = self._provider.server_metadata.get("end_session_endpoint")
         if not way:
             return ""

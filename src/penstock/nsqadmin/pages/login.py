@@ -43,7 +43,8 @@ _FORM = """<form method="post" action="{base}/login">
 def add(app: FastAPI, deps: Deps) -> None:
     @app.get(f"{deps.base}/login", include_in_schema=False)
     async def form(request: Request, next: str = "", out: str = "") -> Response:
-        return _page(deps, request, next, has_gone=bool(out))
+        way_out = await deps.oidc.way_out(deps.base) if out and deps.oidc else ""
+        return _page(deps, request, next, way_out=way_out)
 
     @app.post(f"{deps.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
@@ -164,13 +165,12 @@ def _own(deps: Deps, target: str) -> str:
 
 def _page(
     deps: Deps, request: Request, target: str, error: str = "", name: str = "",
-    status: int = 200, has_gone: bool = False,
+    status: int = 200, way_out: str = "",
 ) -> HTMLResponse:  # fmt: skip
     oidc, parts = deps.oidc, []
     if error:
         parts.append(_ERROR.format(error=escape(error)))
     if oidc is not None:
-        way_out = oidc.way_out(deps.base) if has_gone else ""
         provider = escape(oidc.provider_name)
         if way_out:
             parts.append(_GONE.format(way=escape(way_out), provider=provider))
