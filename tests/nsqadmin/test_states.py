@@ -1,7 +1,9 @@
 """How topics and channels do, in a word and in a sentence; how far a channel is behind, and when it
 will not be; and what a node's metrics tell."""
 
+import csv
 from collections.abc import Sequence
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.pages import nodes, states
-from penstock.nsqadmin.pages.parts import curve
+from penstock.nsqadmin.pages.parts import as_csv, curve
 from penstock.nsqadmin.pages.states import Lag
 from penstock.nsqadmin.snapshot import ChannelState, TopicState
 
@@ -133,6 +135,14 @@ def test_metrics_of_a_process() -> None:
         "300 µs",
         "1.5 s",
     ]
+
+
+def test_no_text_of_a_file_is_a_formula() -> None:
+    formulas = ["=1", "+1", "@a", "-1+cmd|' /C calc'!A0", "-a", "\t=1", "\r=1"]
+    texts = ["-1.5", "-12", "a-1", "", "1-1"]
+    text = as_csv(["c"], [[one] for one in (*formulas, *texts)])
+    cells = [row[0] for row in csv.reader(StringIO(text, newline=""))]
+    assert cells == ["c", *(f"'{one}" for one in formulas), *texts]
 
 
 def test_a_curve_is_made_of_numbers() -> None:

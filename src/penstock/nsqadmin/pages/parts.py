@@ -7,6 +7,7 @@ is made of numbers only.
 import csv
 import io
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -20,6 +21,7 @@ for _field in (ui.input, ui.number, ui.select):
 
 E = TypeVar("E", bound=ui.element)
 
+_FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.]+\Z)")
 FULL = 90  # percent: a bar that is fuller warns
 _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 
@@ -102,7 +104,8 @@ def facts(found: Mapping[str, str], mono: bool = True) -> None:
 
 
 def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A spreadsheet takes a text that begins like a formula for one: here it stays a text."""
+    """A spreadsheet takes a text that begins like a formula for one: here it stays a text. A
+    number, as of a large sum, may be a text here."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(names)
@@ -111,7 +114,7 @@ def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _as_cell(value: object) -> object:
-    is_formula = isinstance(value, str) and value.startswith(("=", "+", "@", "\t"))
+    is_formula = isinstance(value, str) and _FORMULA.match(value)
     return f"'{value}" if is_formula else value
 
 
