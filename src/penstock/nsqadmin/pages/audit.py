@@ -84,6 +84,7 @@ class AuditLog:
         self._view = view
         self._asked = view.asked(*_FILTERS)
         self._before_id = 0  # 0: the newest, which move by themselves
+        self._last_id = 0  # of those shown
         with parts.heading("Audit log"):
             parts.grow()
             self._saves = {form: ui.link(label) for form, (label, _) in _FORMS.items()}
@@ -95,7 +96,8 @@ class AuditLog:
         empty = "Nothing that fits has been done."
         self._grid = Grid(_ENTRIES, "id", empty, "Audit log", "calc(100vh - 260px)")
         with parts.row():
-            self._older = ui.button("Older", on_click=self._go_back).props("flat dense")
+            self._older = ui.button("Older", on_click=lambda: self._go(self._last_id))
+            self._older.props("flat dense").set_enabled(False)
             self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")
         ui.timer(2.0, lambda: None if self._before_id else self._show())
         self._show()
@@ -134,6 +136,7 @@ class AuditLog:
         self._grid.show([one._asdict() | {"time": time} for one, time in rows])
         more = " of the newest" if len(found) == _PAGE else ""
         self._note.set_text(f"{words.count(len(found), 'entry', 'entries')}{more}")
+        self._last_id = found[-1].id if found else 0
         self._older.set_enabled(len(found) == _PAGE)
         self._newest.set_enabled(self._before_id > 0)
         for form, link in self._saves.items():
@@ -148,7 +151,3 @@ class AuditLog:
     def _go(self, older_than: int) -> None:
         self._before_id = older_than
         self._show()
-
-    def _go_back(self) -> None:
-        found = _found(self._view.deps, self._now_asked(), self._before_id, _PAGE)
-        self._go(found[-1].id if found else 0)
