@@ -21,6 +21,7 @@ from penstock.wire.names import is_valid_name
 
 _PATH = "definitions.json"
 _SHOWN_MAX = 200  # changes of a preview
+_IDLE_MAX = 100  # topics that no nsqd has: each row asks for its channels
 
 
 async def download(call: Call) -> Response:
@@ -63,8 +64,9 @@ def draw(view: PageView) -> None:
                 parts.soft("Not every nsqlookupd answers: an nsqd may have these.")
             if not idle:
                 parts.soft("None.")
-            for name in idle:
+            for name in idle[:_IDLE_MAX]:
                 _idle(view, name, is_certain)
+            parts.more(idle, _IDLE_MAX)
 
         area.show((is_certain, idle), draw)
 
@@ -176,8 +178,7 @@ class _Form:
             with ui.element("ul").classes("mono small"):
                 for one in changes[:_SHOWN_MAX]:
                     parts.written("li", one.text)
-            if len(changes) > _SHOWN_MAX:
-                parts.soft(f"and {len(changes) - _SHOWN_MAX:,} more")
+            parts.more(changes, _SHOWN_MAX)
 
     async def _put(self) -> None:
         found = self._read()

@@ -87,6 +87,12 @@ def soft(words: str = "") -> ui.label:
     return ui.label(words).classes("soft")
 
 
+def more(found: Sequence[object], most: int) -> None:
+    """How many are not shown."""
+    if len(found) > most:
+        soft(f"and {len(found) - most:,} more")
+
+
 def note(words: str = "") -> ui.label:
     """Screen readers announce its changes."""
     return soft(words).props('role="status"')

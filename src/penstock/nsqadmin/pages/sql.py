@@ -73,8 +73,7 @@ class Console:
                 self._thing(name)
             if not shown:
                 parts.soft("No topic yet.")
-            if len(shown) < len(self._topics):
-                parts.soft(f"and {len(self._topics) - len(shown):,} more")
+            parts.more(self._topics, _LISTED_MAX)
             parts.written("h3", "Tables")
             self._tables = ui.element("div")
         ui.timer(0.05, self._show_tables, once=True)
