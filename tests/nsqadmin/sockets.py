@@ -1,5 +1,6 @@
 """A page's websocket by hand: what a browser's script, or an attacker's, may send."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ class Button(NamedTuple):
     element: int
     listener: str
     hidden: bool  # then its events are ignored
+    label: str = ""
 
 
 class Drawn:
@@ -32,7 +34,9 @@ class Drawn:
         pattern += r'"props":\{[^{}]*"label":"LABEL"[^{}]*\},'
         pattern += r'"events":\[\{"listener_id":"([^"]+)"'
         found = re.search(pattern.replace("LABEL", re.escape(label)), self._html)
-        return Button(int(found[1]), found[3], '"hidden"' in (found[2] or "")) if found else None
+        if found is None:
+            return None
+        return Button(int(found[1]), found[3], '"hidden"' in (found[2] or ""), label)
 
     def press(self, button: Button) -> dict[str, Any]:
         """The event of a click."""
@@ -40,7 +44,7 @@ class Drawn:
             "client_id": self.id,
             "id": button.element,
             "listener_id": button.listener,
-            "args": [],
+            "args": [json.dumps(button.label)],
         }
 
 

@@ -7,12 +7,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from nicegui import Client
+from nicegui.page import page
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.pages import nodes, states
-from penstock.nsqadmin.pages.parts import as_csv, curve
+from penstock.nsqadmin.pages.parts import Switch, as_csv, curve
 from penstock.nsqadmin.pages.states import Lag
 from penstock.nsqadmin.snapshot import ChannelState, TopicState
 
@@ -143,6 +145,20 @@ def test_no_text_of_a_file_is_a_formula() -> None:
     text = as_csv(["c"], [[one] for one in (*formulas, *texts)])
     cells = [row[0] for row in csv.reader(StringIO(text, newline=""))]
     assert cells == ["c", *(f"'{one}" for one in formulas), *texts]
+
+
+def test_a_click_means_what_its_browser_showed() -> None:
+    """Somebody else has paused it, and this browser does not show it yet."""
+    turned: list[bool] = []
+    act: Any = turned.append
+    with Client(page("/x"), request=None) as client:
+        Switch("Pause", "Unpause", act).show(True, False, True)
+        button = next(one for one in client.elements.values() if one.tag == "q-btn")
+        (listener,) = button._event_listeners
+        for shown in ("Pause", "Unpause"):
+            event = {"id": button.id, "listener_id": listener, "args": [f'"{shown}"']}
+            client.handle_event(event)
+    assert turned == [True, False]
 
 
 def test_a_curve_is_made_of_numbers() -> None:

@@ -22,6 +22,7 @@ for _field in (ui.input, ui.number, ui.select):
 E = TypeVar("E", bound=ui.element)
 
 _FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.]+\Z)")
+_WORD_SHOWN = "(e) => emit(e.currentTarget.textContent.trim())"
 FULL = 90  # percent: a bar that is fuller warns
 _WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
 
@@ -180,29 +181,21 @@ class Badge:
 
 class Switch:
     """One button for two actions of which one applies: Pause, or Unpause. With a mixed state it has
-    both."""
+    both. A click brings the word that its browser has shown: somebody else may have acted since."""
 
-    def __init__(
-        self, off: str, on: str, act: Callable[[bool], Awaitable[None]], is_on: bool
-    ) -> None:
+    def __init__(self, off: str, on: str, act: Callable[[bool], Awaitable[None]]) -> None:
         """`act` is called with the wanted state."""
         self._words = (off, on)
-        self._is_on = is_on
-        self._button = ui.button(self._words[is_on], on_click=lambda: act(not self._is_on))
-        self._rest = ui.button("", on_click=lambda: act(self._is_on))
-        for button in (self._button, self._rest):
-            button.props("flat dense")
-        self._rest.set_visibility(False)
+        self._buttons = [ui.button().props("flat dense") for _ in range(2)]
+        for button in self._buttons:
+            button.on("click", lambda event: act(event.args == off), js_handler=_WORD_SHOWN)
 
-    def show(self, is_on: bool, is_partly: bool = False) -> None:
-        self._is_on = is_on
-        self._button.set_text(self._words[is_on])
-        self._rest.set_text(self._words[not is_on] if is_partly else "")
-        self._rest.set_visibility(is_partly)
-
-    def set_visibility(self, visible: bool) -> None:
-        self._button.set_visibility(visible)
-        self._rest.set_visibility(visible and bool(self._rest.text))
+    def show(self, is_on: bool, is_partly: bool, is_possible: bool) -> None:
+        button, rest = self._buttons
+        button.set_text(self._words[is_on])
+        rest.set_text(self._words[not is_on])
+        button.set_visibility(is_possible)
+        rest.set_visibility(is_possible and is_partly)
 
 
 class Tile:

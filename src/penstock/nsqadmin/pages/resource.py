@@ -100,8 +100,7 @@ class StateButtons:
         self._switch = None
         self._destroying: list[ui.button] = []
         if view.may(Role.OPERATE):
-            is_paused = self._state(view.deps.watch.latest).paused
-            self._switch = parts.Switch("Pause", "Unpause", self._turn, is_paused)
+            self._switch = parts.Switch("Pause", "Unpause", self._turn)
         if view.may(Role.DESTROY):
             for label, act in (("Empty", self._empty), ("Delete", self._delete)):
                 button = ui.button(label, on_click=act).props("flat dense color=negative")
@@ -121,8 +120,7 @@ class StateButtons:
             is_deletable = bool(self._view.deps.upstream.lookupds) and is_forgotten
         can_act = snapshot.can_ask(nodes)
         if self._switch is not None:
-            self._switch.show(of.paused, of.is_paused_partly)
-            self._switch.set_visibility(can_act)
+            self._switch.show(of.paused, of.is_paused_partly, can_act)
         for button in self._destroying:
             is_last = button is self._destroying[-1]
             button.set_visibility(can_act or (is_deletable and is_last))
