@@ -55,11 +55,11 @@ class World:
         await self._drawn_with(name, "Unpause" if label == "Pause" else "Pause")
 
     async def _drawn_with(self, name: str, label: str) -> tuple[Drawn, dict[str, str], Button]:
-        """The page when it has this button: one is for both, and pages learn of a change later."""
+        """The page when it shows this button: pages learn of a change later."""
         deadline_s = time.monotonic() + WAIT_S
         while True:
             page, headers = self.page(name)
-            if (button := page.button(label)) is not None:
+            if (button := page.button(label)) is not None and not button.hidden:
                 return page, headers, button
             assert time.monotonic() < deadline_s
             await asyncio.sleep(0.05)

@@ -121,8 +121,11 @@ class Gate:
             return rules.of_claimed(one.how, one.claimed, self._known(one.claimed))
         if one.how in ("anonymous", "foreign"):
             return rules.of_anonymous() if one.how == "anonymous" else Role.NONE
-        of = self._store.tokens() if one.how == "token" else self._store.users()
-        return rules.limit(next((each.role for each in of if each.name == one.name), Role.NONE))
+        if one.how == "token":
+            roles = [each.role for each in self._store.tokens() if each.name == one.name]
+        else:
+            roles = [each.role for each in self._store.users("WHERE name = ?", one.name)]
+        return rules.limit(max(roles, default=Role.NONE))
 
     def client_of(self, headers: Mapping[str, str], remote: str) -> str:
         """The sender of a request behind the proxies that the flag names."""
@@ -255,11 +258,6 @@ class Gate:
         while len(self._refused) > _TRIED_MAX:
             del self._refused[next(iter(self._refused))]
         return is_new
-
-    def logout(self, cookies: Mapping[str, str]) -> None:
-        session = self.session(cookies)
-        if session is not None:
-            self._store.end_session(session.key)
 
 
 class Tries:

@@ -87,8 +87,22 @@ class ChannelPart(NamedTuple):
     finish_rate: float
 
 
+@dataclass(slots=True, kw_only=True)
+class _OnNodes:
+    """What a topic and a channel have in common."""
+
+    paused: bool = False
+    nodes: list[str] = field(default_factory=list)
+    paused_on: list[str] = field(default_factory=list)  # of these
+    stale_s: float = 0.0  # the age of the oldest figures among those of its nodes; 0: all are new
+
+    @property
+    def is_paused_partly(self) -> bool:
+        return 0 < len(self.paused_on) < len(self.nodes)
+
+
 @dataclass(slots=True)
-class ChannelState:
+class ChannelState(_OnNodes):
     topic: str
     name: str
     depth: int = 0
@@ -103,21 +117,13 @@ class ChannelState:
     dead_letters: int = 0  # of it that wait now, or of all that share its dead-letter topic
     dead_letter_topic: str = ""  # that it says it has
     holds_of: tuple[str, ...] = ()  # it holds the dead letters of these: it is Penstock's own
-    paused: bool = False
     oldest_s: float = 0.0  # age of the oldest unfinished message; 0 when there is none, or unknown
     tells_age: bool = False  # the official nsqd does not
     in_rate: float = 0.0  # messages a second
     finish_rate: float = 0.0  # messages a second that left it, finished
     requeue_rate: float = 0.0
     timeout_rate: float = 0.0
-    nodes: list[str] = field(default_factory=list)
-    paused_on: list[str] = field(default_factory=list)  # of these
-    stale_s: float = 0.0  # the age of the oldest figures among those of its nodes; 0: all are new
     partitions: list[ChannelPart] = field(default_factory=list)
-
-    @property
-    def is_paused_partly(self) -> bool:
-        return 0 < len(self.paused_on) < len(self.nodes)
 
     @property
     def is_internal(self) -> bool:
@@ -132,7 +138,7 @@ def _over_channels(name: str) -> Any:
 
 
 @dataclass(slots=True)
-class TopicState:
+class TopicState(_OnNodes):
     name: str
     depth: int = 0  # without a channel to hold it
     messages: int = 0
@@ -141,15 +147,11 @@ class TopicState:
     unsynced_bytes: int = 0
     tells_disk: bool = False  # the official nsqd does not tell of these
     without_disk: int = 0  # nodes that do not
-    paused: bool = False
     refusals: list[str] = field(default_factory=list)  # why publishes are refused, by node
     damaged: int = 0  # ranges of the log that can't be read
     in_rate: float = 0.0
     byte_rate: float = 0.0
-    nodes: list[str] = field(default_factory=list)
-    paused_on: list[str] = field(default_factory=list)  # of these
     registered: list[str] = field(default_factory=list)  # nodes that have not told of it themselves
-    stale_s: float = 0.0  # as of a channel
     partitions: list[TopicPart] = field(default_factory=list)
     channels: dict[str, ChannelState] = field(default_factory=dict)
 
@@ -157,10 +159,6 @@ class TopicState:
     def is_idle(self) -> bool:
         """It has no nsqd."""
         return not self.nodes and not self.registered
-
-    @property
-    def is_paused_partly(self) -> bool:
-        return 0 < len(self.paused_on) < len(self.nodes)
 
     @property
     def is_internal(self) -> bool:

@@ -16,9 +16,12 @@ def number(value: float) -> str:
 
 def rate(value: float) -> str:
     """Messages a second."""
-    if 0 < value < 9.95:
-        return f"{value:.1f}/s"
-    return f"{number(value)}/s"
+    return f"{few(value)}/s"
+
+
+def few(value: float) -> str:
+    """With a tenth, below ten."""
+    return f"{value:.1f}" if 0 < value < 9.95 else number(value)
 
 
 def size(count: float) -> str:

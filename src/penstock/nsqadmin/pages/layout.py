@@ -18,7 +18,7 @@ from fastapi import Request
 from nicegui import Client, background_tasks, context, ui
 
 from penstock import limits
-from penstock.errors import PenstockError
+from penstock.errors import NotFound, PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import Operation
@@ -91,11 +91,10 @@ class Page(NamedTuple):
     title: str | Callable[..., str]
     draw: Callable[..., Any]
     check: Callable[..., Awaitable[None]] | None = None
-    role: Role | None = None
 
     def add(self, deps: Deps) -> None:
-        shown_to = next((role for at, _, role in bar.SECTIONS if at == self.path), Role.VIEW)
-        role, title = shown_to if self.role is None else self.role, self.title
+        title = self.title
+        role = next((role for at, _, role in bar.SECTIONS if at == self.path), Role.VIEW)
 
         @ui.page(self.path, response_timeout=limits.ADMIN_PAGE_S)
         async def answer(request: Request) -> None:
@@ -196,22 +195,18 @@ async def check_exists(view: PageView, topic: str, channel: str = "") -> None:
 
 async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
     """False also when a node that may know it is silent."""
-    names, warning = await upstream.topics()
-    producers, missed = await upstream.producers()
-    if warning or missed:
+    try:
+        producers, missed = await upstream.producers_of(topic)
+    except NotFound:
+        return True
+    if missed or not channel:
         return False
-    if topic in names and not channel:
-        return False
-    if topic in names and upstream.lookupds and channel in await upstream.channels(topic):
+    if upstream.lookupds and channel in await upstream.channels(topic):
         return False
     if not producers:
         return True
     nodes, silent = await node_stats(upstream, producers, topic, channel)
-    rows = (row for node in nodes for row in aggregate.topic_rows(node.document, topic))
-    return not silent and not any(
-        not channel or channel in [one.get("channel_name") for one in row.get("channels") or ()]
-        for row in rows
-    )
+    return not silent and aggregate.channel(topic, channel, nodes) is None
 
 
 # --- following ---

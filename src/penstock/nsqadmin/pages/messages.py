@@ -17,11 +17,10 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Line, OffsetSpan, Page, Search, TopicLogs
-from penstock.nsqadmin.messages import NEWEST, Log, LogAddress
+from penstock.nsqadmin.messages import NEWEST, LogAddress
 from penstock.nsqadmin.pages import downloads, layout, message, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import PageView
-from penstock.nsqadmin.upstream import gathered
 
 _ALL = ""
 _PRESETS = {
@@ -53,6 +52,9 @@ async def check(view: PageView, topic: str) -> None:
 
 
 async def draw(view: PageView, topic: str) -> None:
+    known = view.deps.watch.latest.topics.get(topic)
+    if known is None or not known.nodes:
+        await view.deps.watch.fresh()  # it may be younger than the last look
     await _Browser(view, topic).draw()
 
 
@@ -81,7 +83,7 @@ class _Browser:
         move."""
         state = self._view.deps.watch.latest.topics.get(self._topic)
         if state is not None:
-            self._nodes = list(state.nodes) or self._nodes
+            self._nodes = state.nodes or state.registered or self._nodes
             parts = [LogAddress(one.node, one.partition) for one in state.partitions]
             self._there = parts or self._there
         spans = {self._now_at(at): span for at, span in self._page.spans.items()}
@@ -95,10 +97,6 @@ class _Browser:
 
     async def draw(self) -> None:
         view, topic = self._view, self._topic
-        if not self._nodes:
-            self._nodes = await self._asked_nodes()  # it may be younger than the last look
-        if not self._partitions:
-            await self._ask_partitions()  # and so may they be
         trail = (("Topics", view.link("topics")), (topic, view.link("topics", topic)))
         with parts.heading(f"Messages of {topic}", *trail):
             parts.grow()
@@ -121,23 +119,6 @@ class _Browser:
         address = address or next(iter(logs))
         if offset.isascii() and offset.isdigit() and address in logs:
             await self._show_message(address, int(offset))
-
-    async def _asked_nodes(self) -> list[str]:
-        try:
-            found, _ = await self._view.deps.upstream.producers_of(self._topic)
-        except PenstockError:
-            return []  # the banner says who does not answer
-        return [one.address for one in found]
-
-    async def _ask_partitions(self) -> None:
-        """For each node. A silent one counts as having a single partition."""
-        upstream = self._view.deps.upstream
-        asked = {node: Log(upstream, node, self._topic).extents() for node in self._nodes}
-        found, _ = await gathered(asked)
-        for node, extents in found.items():
-            if len(extents) > 1:
-                self._there += [LogAddress(node, number) for number in sorted(extents)]
-        self._partitions = sorted({one.partition for one in self._there})
 
     # --- the contents of the page ---
 

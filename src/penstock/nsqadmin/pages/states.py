@@ -206,7 +206,7 @@ def topic_saying(topic: TopicState, found: Mapping[str, Lag]) -> str:
 
 def _comes(topic: TopicState) -> str:
     if topic.in_rate:
-        return f"{_amount(topic.in_rate)} messages a second come in."
+        return f"{words.few(topic.in_rate)} messages a second come in."
     if topic.messages or topic.backlog or topic.stale_s:
         return "Nothing comes in at the moment."
     return "Nothing has been published since its nodes started."
@@ -226,7 +226,7 @@ def channel_saying(channel: ChannelState, found: Lag) -> str:
     if found.pace == IDLE:
         return "Nothing waits, and nothing comes in at the moment."
     if found.pace == KEEPS_UP:
-        return f"It keeps up: {_amount(channel.in_rate)} messages a second come in."
+        return f"It keeps up: {words.few(channel.in_rate)} messages a second come in."
     sentences = [f"It {_pace(found)}. {_STEPS[found.pace]}".rstrip()]
     if channel.oldest_s >= 1:
         sentences.append(f"The oldest unfinished message is {words.span(channel.oldest_s)} old.")
@@ -249,14 +249,10 @@ def _pace(found: Lag) -> str:
         PAUSED: f"is paused, and {words.wait(found.waits)}",
         UNREAD: f"has no consumer, and {words.wait(found.waits)}",
         STUCK: f"is stuck: {words.wait(found.waits)}, and its consumers finish none",
-        LOSES: f"is {waits} behind, and {_amount(found.growth)} more with every second",
+        LOSES: f"is {waits} behind, and {words.few(found.growth)} more with every second",
         GAINS: f"is {waits} behind and catches up: it will be empty in {found.until_empty}",
         HOLDS: f"is {waits} behind, and stays so",
     }[found.pace]
-
-
-def _amount(rate: float) -> str:
-    return f"{rate:.1f}" if 0 < rate < 9.95 else words.number(rate)
 
 
 def listed(names: Sequence[str]) -> str:
