@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import each
 from penstock.errors import ConfigError
 from penstock.net.listener import ListenAddress
 from penstock.nsqadmin.access import Claimed, Headers, Role, Rules, read_group_roles
@@ -57,17 +56,6 @@ def test_the_role_of_a_header(
     claimed: Claimed, known: Role | None, given: Rules, role: Role
 ) -> None:
     assert given.of_claimed("header", claimed, known) == role
-
-
-@each(
-    ("network", "allowed"),
-    [("127.0.0.1/8", True), ("10.0.0.0/8", False), ("127.0.0.2/32", False), ("", True)],
-)
-def test_networks_that_may_configure(tmp_path: Path, network: str, allowed: bool) -> None:
-    options = read_options(["-nsqd-http-address=h:1", f"-allow-config-from-cidr={network}"], {})
-    with closing(Store(tmp_path)) as store:
-        gate = Gate(options, store, ListenAddress("127.0.0.1", 4171, ""))
-        assert gate.may_configure("127.0.0.1") is allowed
 
 
 def test_a_role_that_was_taken_away_counts_at_once(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def test_the_configuration_is_for_its_network(installation: Installation, tmp_pa
 
 def test_configuring_while_it_runs(installation: Installation, tmp_path: Path) -> None:
     lookupd = f"127.0.0.1:{installation.lookupd.http_port}"
-    with Admin(tmp_path / "admin", "-lookupd-http-address=127.0.0.1:1") as admin:
+    flags = ("-lookupd-http-address=127.0.0.1:1", "-allow-config-from-cidr=")
+    with Admin(tmp_path / "admin", *flags) as admin:
         path = "/config/nsqlookupd_http_addresses"
         assert admin.json("GET", path) == ["127.0.0.1:1"]
         assert admin.request("GET", "/api/topics")[0] == 502

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.nsqadmin.attention import Level, findings, folded, of_runs
 from penstock.nsqadmin.history import Measures, Sample
+from penstock.nsqadmin.pages.overview import facts_of
 from penstock.nsqadmin.replication import Replication, read
 from penstock.nsqadmin.runs import RunOffset, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
@@ -37,6 +38,14 @@ def judged(
 
 def test_a_healthy_installation() -> None:
     assert judged(samples([5, 4, 6, 5] * 4), clients=2, depth=5, finish_rate=10.0) == []
+
+
+def test_a_disk_that_is_gone_is_the_size_of_none() -> None:
+    disks = ({"free_bytes": None, "size_bytes": None}, {"free_bytes": 7}, [1], None)
+    nodes = {str(disk): NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""), {"disk": disk})
+             for disk in disks}  # fmt: skip
+    assert findings(Snapshot(1.0, nodes), lambda name: ()) == []
+    assert facts_of(Snapshot(1.0, nodes))["Disk left"] == ("7 B", "on the fullest node")
 
 
 @pytest.mark.parametrize(

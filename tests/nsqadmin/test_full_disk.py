@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import DaemonFailed
-from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.access import Caller, Role
-from penstock.nsqadmin.audit import Audit, NotDone, Notifier
+from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.history import History
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 from penstock.nsqadmin.store import Store, StoreFailed
-from penstock.nsqadmin.upstream import reason
 
 from .conftest import Installation
 from .running import Admin, logged_in, with_users
@@ -65,15 +62,6 @@ def test_nothing_is_half_written(store: Store) -> None:
     store.end(ids, "ok")
     found = [(one.id, one.action, one.result) for one in store.audit()][::-1]
     assert found == [(ids[0], "create_topic", "ok"), (ids[1], "create_channel", "ok")]
-
-
-def test_a_refusal_says_that_nothing_was_done(store: Store) -> None:
-    """By what pages show of an error, too."""
-    audit, ann = Audit(store, Notifier(Fetcher(), "")), Caller("ann", Role.DESTROY, "session", "")
-    with full_disk(), pytest.raises(NotDone) as refused, audit.entry(ann, ("act",), {}):
-        pass
-    text = "not done, because the audit log can't be written: "
-    assert reason(refused.value).startswith(text)
 
 
 def test_a_session_ends_also_without_a_disk(store: Store) -> None:

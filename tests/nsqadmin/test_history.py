@@ -44,17 +44,6 @@ def test_a_minute_has_the_mean_of_rates_and_the_last_of_levels(history: History)
     assert value(first.values, "depth") == 59
 
 
-def test_minutes_survive_a_restart(tmp_path: Path) -> None:
-    history = History(tmp_path, DAY_S)
-    history.take(snapshot(BEGIN_S, depth=7))
-    history.close()
-    again = History(tmp_path, DAY_S)
-    (only,) = again.minutes("t", BEGIN_S, BEGIN_S)
-    assert value(only.values, "depth") == 7
-    assert again.recent("t") == []
-    again.close()
-
-
 def test_an_unchanged_series_is_written_once_and_read_on(history: History) -> None:
     for minute in range(10):
         history.take(snapshot(BEGIN_S + 60 * minute))

@@ -65,12 +65,6 @@ def test_every_action_is_reported_to_the_endpoint(
         ("POST", "/api/topics", {"topic": "told", "channel": "c"},
          ["create_topic", "create_channel"]),
         ("POST", pair, {"action": "pause"}, ["pause_channel"]),
-        ("POST", pair, {"action": "unpause"}, ["unpause_channel"]),
-        ("POST", pair, {"action": "empty"}, ["empty_channel"]),
-        ("POST", one, {"action": "pause"}, ["pause_topic"]),
-        ("POST", one, {"action": "unpause"}, ["unpause_topic"]),
-        ("POST", one, {"action": "empty"}, ["empty_topic"]),
-        ("DELETE", pair, None, ["delete_channel"]),
         ("DELETE", f"/api/nodes/{node}", {"topic": "told"}, ["tombstone_topic_producer"]),
         ("DELETE", one, None, ["delete_topic"]),
     ]  # fmt: skip

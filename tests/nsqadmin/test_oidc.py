@@ -241,17 +241,6 @@ def test_a_refusal_of_the_provider(world: World) -> None:
     assert (status, "another provider" in body) == (401, True)
 
 
-def test_a_login_redirects_to_own_pages_only(world: World) -> None:
-    for target in ("//evil.example", "https://evil.example", "/\\evil.example"):
-        assert world.log_in(target)[2]["location"] == "/"
-
-
-def test_every_log_in_is_another(world: World) -> None:
-    first, second = (parse_qs(urlsplit(world.begin()[0]).query) for _ in range(2))
-    for name in ("state", "nonce", "code_challenge"):
-        assert first[name] != second[name]
-
-
 def test_a_session_lasts_through_a_restart_but_its_rights_do_not(world: World) -> None:
     cookie = {"Cookie": world.session()}
     world.admin.kill()

@@ -9,7 +9,7 @@ from cases import each
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.channel_messages import ChannelMessages, DeadLetterRef, Move, dead_letter
+from penstock.nsqadmin.channel_messages import ChannelMessages, Move
 from penstock.nsqadmin.messages import LogAddress
 from penstock.nsqadmin.noderecords import holding, words_about, words_of
 from penstock.nsqadmin.pages.channel_messages import described
@@ -251,14 +251,6 @@ def test_pages_go_over_all_partitions_by_time() -> None:
 
 
 # --- what is inside, and replay ---
-
-
-def test_dead_letters_are_shown_by_partition() -> None:
-    row = {"dead_letter_topic": "d", "partition": 2, "offset": 7}
-    assert dead_letter("a", row) == DeadLetterRef("a", "d", 2, 7)
-    assert dead_letter("a", {"dead_letter_topic": "d", "offset": 7}) == DeadLetterRef(
-        "a", "d", 0, 7
-    )
 
 
 def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.noderecords import NodeRecords, words_about
-from penstock.nsqadmin.pages.overview import facts_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import NsqdAddress, Upstream
@@ -48,7 +47,6 @@ class Nodes(Upstream):
         self.hung: set[str] = set()
         self.failed: set[str] = set()
         self.gone: set[str] = set()  # nsqlookupd knows them no more
-        self.told: dict[str, Any] = {}  # what others say instead, by address
         self.missed = ""
         self.is_silent = False  # nsqlookupd
         self.clusters: dict[str, Any] = {}  # what nodes say of theirs; others are of none
@@ -78,8 +76,6 @@ class Nodes(Upstream):
             await asyncio.sleep(0.01)
         if address in self.failed:
             raise FetchFailed(address, "timed out")
-        if address in self.told:
-            return dict(self.told[address])
         self.count += 10
         names = ("both", "orders") if address == "b:1" else ("both",)
         return {"start_time": 1, "topics": [
@@ -237,26 +233,14 @@ def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("topics", [[1], [{"replicas": [{}]}], [{"depth": 1 << 99}]])
-def test_a_foreign_server_and_a_lost_disk_among_the_nodes(tmp_path: Path, topics: Any) -> None:
-    upstream, store = Nodes(), Store(tmp_path)
-    disk = {"free_bytes": None, "size_bytes": None, "sync_slowest_seconds": 0.0}
-    upstream.told = {"a:1": {"topics": topics, "disk": [1]}, "b:1": {"topics": [], "disk": disk}}
-
-    async def live() -> Snapshot:
-        watch = Watch(upstream, limits.SECOND // 100, NodeRecords(store))
-        try:
-            await watch.look()
-            upstream.told["b:1"] = {"topics": [], "disk": disk | {"free_bytes": 7}}
-            return await watch.fresh()
-        finally:
-            await watch.stop()
-
-    found = asyncio.run(live())
-    assert found.nodes["b:1"].document["disk"]["free_bytes"] == 7
-    assert "slow" not in str(findings(found, lambda name: ()))
-    assert facts_of(found)["Disk left"] == ("7 B", "on the fullest node")
-    store.close()
+@pytest.mark.parametrize("topics", [[1], [{"replicas": [{}]}]])
+def test_what_a_foreign_server_says_is_not_remembered(tmp_path: Path, topics: Any) -> None:
+    told = {"a:1": topics, "b:1": []}
+    nodes = {at: NodeState(at, NsqdAddress("", at, 0, 0, ""), {"topics": rows}, seen_s=1.0)
+             for at, rows in told.items()}  # fmt: skip
+    with closing(Store(tmp_path)) as store:
+        NodeRecords(store).keep(nodes)
+        assert [address for address, *_ in store.nodes()] == ["b:1"]
 
 
 @within(watching, 2)

@@ -55,17 +55,3 @@ def test_a_topic(page: Page, installation: Installation) -> None:
     row = page.get_by_role("row").filter(has_text="configure_topic")
     expect(row.filter(has_text="max_depth=5000, trace_rate=0.5").first).to_be_visible()
     expect(row.filter(has_text="'many': a whole number").first).to_be_visible()
-
-
-def test_a_setting_that_removes_messages_asks_for_the_name(
-    page: Page, installation: Installation
-) -> None:
-    page.goto(url(installation.admin))
-    page.get_by_label("Maximum age").fill("24h")
-    save(page)
-    page.get_by_label(f"Type {TOPIC} to confirm").fill("something else")
-    expect(page.get_by_role("button", name="Go on")).to_be_disabled()
-    page.get_by_label(f"Type {TOPIC} to confirm").fill(TOPIC)
-    page.get_by_role("button", name="Go on").click()
-    expect(page.get_by_text("Done.")).to_be_visible()
-    assert config(installation)["max_age"] == "24h0m0s"

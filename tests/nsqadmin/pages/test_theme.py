@@ -1,12 +1,6 @@
 """Dark or light by hand: at once, in the charts too, and from the first paint of the next page."""
 
-import re
-from pathlib import Path
-
 from playwright.sync_api import Page, expect
-
-import penstock.nsqadmin.pages
-from penstock.nsqadmin.pages import static
 
 from ..conftest import Installation
 
@@ -44,16 +38,3 @@ def test_a_forged_cookie_is_ignored(installation: Installation) -> None:
     headers = {"Cookie": "penstock_theme=</style><script>alert(1)</script>"}
     _, body, _ = installation.admin.request("GET", "/login", headers=headers)
     assert b"alert(1)" not in body
-
-
-# --- files of scripts and sheets ---
-
-
-HERE = Path(static.__file__).parent
-PAGES = Path(penstock.nsqadmin.pages.__file__).parent
-
-
-def test_every_file_is_used_and_every_used_one_is_there() -> None:
-    source = "".join(path.read_text() for path in PAGES.glob("*.py"))
-    used = set(re.findall(r"[\"']([a-z_]+\.(?:js|css))[\"']", source))
-    assert used == {path.name for path in HERE.iterdir() if path.suffix in (".js", ".css")}
