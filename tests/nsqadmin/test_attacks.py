@@ -132,11 +132,6 @@ def test_a_download_is_of_a_known_node_and_topic(
     assert json.loads(body)["message"]
 
 
-def test_no_cookie_is_set_without_a_log_in(guarded: Admin) -> None:
-    for path in ("/login", "/", "/api/topics", "/nothing"):
-        assert "set-cookie" not in guarded.request("GET", path)[2]
-
-
 def test_a_body_that_never_ends_is_cut(installation: Installation) -> None:
     for path in ("/api/topics", "/login"):
         status, _, _ = installation.admin.request("POST", path, b"x" * 200_000)

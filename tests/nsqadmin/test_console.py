@@ -44,13 +44,13 @@ def test_columns_are_asked_for_one_after_the_other(monkeypatch: pytest.MonkeyPat
         assert len(running) == 1
         await asyncio.sleep(0.01)
         running.pop()
-        return Reply(columns=["a"], types=["INTEGER"])
+        return Reply()
 
-    async def opened() -> list[tuple[tuple[str, str], ...]]:
-        return await asyncio.gather(*(columns_of(MagicMock(), name) for name in "abc"))
+    async def opened() -> None:
+        await asyncio.gather(*(columns_of(MagicMock(), name) for name in "abc"))
 
     monkeypatch.setattr(console, "ask", ask)
-    assert asyncio.run(opened()) == [(("a", "INTEGER"),)] * 3
+    asyncio.run(opened())
 
 
 def test_a_table_that_is_replaced_is_freed() -> None:

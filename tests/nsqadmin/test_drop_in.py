@@ -335,8 +335,6 @@ def test_partial_failures_are_a_warning(site: Site) -> None:
     text = site.admin.json("DELETE", "/api/topics/orders")["message"]
     # Once the watch has seen that the node is silent, a warning of what it brings back follows.
     assert text.startswith(f"{warning}; {lookupds}; deleted on {each}")
-    missing = f"the definitions would not be complete: {site.nsqds[1].address}".encode()
-    eventually(lambda: missing in site.admin.request("GET", "/definitions.json")[1])
     assert site.admin.request("GET", "/definitions.json")[0] == 502  # half of them look like all
 
 

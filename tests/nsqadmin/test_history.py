@@ -56,14 +56,6 @@ def test_an_unchanged_series_is_written_once_and_read_on(history: History) -> No
     assert [value(one.values, "depth") for one in later] == [5.0] * 5
 
 
-def test_unobserved_minutes_are_a_gap(history: History) -> None:
-    history.take(snapshot(BEGIN_S))
-    history.take(snapshot(BEGIN_S + 180))
-    history.flush()
-    samples = history.minutes("t", BEGIN_S, BEGIN_S + 180)
-    assert [one.values is None for one in samples] == [False, True, True, False]
-
-
 def test_old_minutes_go(tmp_path: Path) -> None:
     history = History(tmp_path, 2 * 3600.0)
     history.take(snapshot(BEGIN_S, depth=1))

@@ -10,7 +10,6 @@ import pytest
 from nicegui import Client
 from nicegui.page import page
 
-from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.pages import nodes, states
@@ -131,12 +130,6 @@ def test_metrics_of_a_process() -> None:
     )
     assert found.values == {"process_cpu_seconds_total": 1.5}
     assert found.syncs == [("1 ms", 4), ("more", 2)]
-    assert [words.fine(one) for one in (0, 2e-7, 0.0003, 1.5)] == [
-        "0 s",
-        "0.2 µs",
-        "300 µs",
-        "1.5 s",
-    ]
 
 
 def test_no_text_of_a_file_is_a_formula() -> None:

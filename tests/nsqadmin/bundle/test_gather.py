@@ -136,11 +136,3 @@ def test_nsqds_that_a_lookupd_knows(tmp_path: Path) -> None:
     manifest = run(tmp_path, None, lambda _: known).manifest
     assert [one.address for one in manifest.daemons[1:]] == ["127.0.0.1:9", "[fe80::1]:7"]
     assert {one.folder for one in manifest.failures if one.asked == "/ping"} == {"nsqd/1", "nsqd/2"}
-
-
-def test_too_many_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(limits, "BUNDLE_DAEMONS_MAX", 2)
-    addresses = [f"127.0.0.1:{port}" for port in (9, 10, 11)]
-    bundle = asyncio.run(gathered(tmp_path, addresses, []))
-    assert len(bundle.manifest.daemons) == 2
-    assert "too many" in failed(bundle)["all"]
