@@ -118,6 +118,17 @@ def test_the_window_is_full_however_far_apart_the_looks_are(tmp_path: Path) -> N
         history.close()
 
 
+def test_a_clock_that_is_set_back_ends_no_chart(history: History) -> None:
+    for depth, begin_s in ((1, BEGIN_S), (5, BEGIN_S + 3600), (5, BEGIN_S)):
+        for minute in range(3):
+            history.take(snapshot(begin_s + 60 * minute, depth=depth))
+    history.flush()
+    window = history.window("t/c")
+    assert window[-1].time_s - window[0].time_s >= limits.ADMIN_WINDOW_S
+    (*_, last) = history.minutes("t/c", BEGIN_S, BEGIN_S + 120)
+    assert value(last.values, "depth") == 5
+
+
 def test_silence_is_a_gap_and_no_line(history: History) -> None:
     """Also read from the disk, and until somebody answers again."""
     node = NodeState("n:1", NsqdAddress("n", "n", 1, 1, ""))

@@ -151,6 +151,9 @@ def test_a_finished_run_may_be_silent() -> None:
     runs = fold([encode(state(state="finished"))])
     runs.looked(NODE, 1e9)
     assert runs.phase(runs.all()[0]) == "finished"
+    runs.looked(NODE, 3000.0)  # the clock was ahead
+    runs.take(RunOffset(NODE, 1), encode(state(run="r2")), 3000.0)
+    assert [runs.phase(run) for run in runs.live()] == ["running"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,8 @@ class History:
         minute = int(snapshot.time_s // _MINUTE_S)
         if self._minute and minute != self._minute:
             self.flush()
+        if minute < self._minute:
+            self._written.clear()  # the clock was set back: what was written is later than now
         self._minute = minute
         series = dict(series_of(snapshot))
         self._recent.take(snapshot.time_s, series)
@@ -279,7 +281,9 @@ class Recent:
         self.sample_count = 0
 
     def take(self, time_s: float, series: Mapping[str, Measures]) -> None:
-        """A series that is gone is forgotten."""
+        """A series that is gone is forgotten, and all of them when the clock was set back."""
+        if self._times and time_s < self._times[-1]:
+            self._forget(len(self._times))
         number = self._first + len(self._times)
         self._times.append(time_s)
         for name, values in series.items():

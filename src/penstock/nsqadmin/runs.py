@@ -151,7 +151,7 @@ class Runs:
 
     def looked(self, node: str, now_s: float) -> None:
         """All messages that this node had at that time were read."""
-        self._looked_s[node] = max(now_s, self._looked_s.get(node, 0.0))
+        self._looked_s[node] = now_s
 
     # --- out ---
 
