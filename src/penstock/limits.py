@@ -359,6 +359,7 @@ GIL_SWITCH_NS = 500_000  # CPython's 5 ms would be the delay of a finished fsync
 # --- nsqadmin ---
 ADMIN_NOTIFICATIONS_MAX = 1000  # actions that wait for the notification endpoint
 ADMIN_SESSION_TOUCH_S = 30  # a session's use is written down no more often: not with every request
+ADMIN_LOCK_MS = 500  # what another program does in the file may take so long: all pages wait for it
 ADMIN_RIGHTS_S = 2.0  # a page ends so long after its caller's session or role, at most
 ADMIN_PASSWORD_MIN = 8  # characters: NIST's floor for a password that people choose
 ADMIN_LOGIN_TRIES = 5  # wrong passwords from one address, before it has to wait

@@ -4,6 +4,7 @@ by itself; files that are damaged; two on one directory."""
 import json
 import resource
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_nothing_is_half_written(store: Store) -> None:
     store.end(ids, "ok")
     found = [(one.id, one.action, one.result) for one in store.audit()][::-1]
     assert found == [(ids[0], "create_topic", "ok"), (ids[1], "create_channel", "ok")]
+
+
+def test_a_file_that_another_program_holds_stops_nothing_for_long(store: Store) -> None:
+    """All pages wait for it in the event loop."""
+    with closing(sqlite3.connect(store._path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        begun_s = time.monotonic()
+        with pytest.raises(StoreFailed, match="locked"):
+            store.begin_session("ann")
+        assert time.monotonic() - begun_s < 5
 
 
 def test_a_session_ends_also_without_a_disk(store: Store) -> None:

@@ -87,6 +87,7 @@ def opened(path: Path, loss: str) -> Iterator[sqlite3.Connection]:
     try:
         db.execute("PRAGMA journal_mode=WAL")
         yield db
+        db.execute(f"PRAGMA busy_timeout={limits.ADMIN_LOCK_MS}")
     except sqlite3.Error as error:
         db.close()
         raise FileDamaged(
