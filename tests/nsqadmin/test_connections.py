@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows, transport
+from penstock.nsqadmin.connections import Connections, Row, from_stats, make_rows
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NsqdAddress
 from penstock.nsqadmin.watch import Watch
@@ -52,12 +52,6 @@ def test_a_rate_is_the_change_since_the_last_reading_and_never_negative() -> Non
     assert row(CONSUMER | {"message_count": 60}, before, 4.0)["rate"] == 2.5
     assert row(CONSUMER | {"message_count": 1}, before, 4.0)["rate"] == 0.0
     assert row(CONSUMER, before, 4.0) == next(iter(before.values()))
-
-
-def test_the_transport_of_a_connection() -> None:
-    one = {"deflate": True, "sample_rate": 10, "authed": True, "auth_identity": "ann",
-           "topology_zone": "z1"}  # fmt: skip
-    assert transport(one) == "deflate, 10 % sampled, authed ann, z1"
 
 
 def test_connections_of_an_official_nsqd_come_from_its_stats() -> None:

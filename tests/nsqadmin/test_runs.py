@@ -187,12 +187,6 @@ def test_how_much_is_done(answer: RunStatus, share: float | None) -> None:
     assert done_share(answer) == share
 
 
-def test_how_long_it_takes() -> None:
-    assert under_test.duration_s(state(5), "running", 1060.0) == 60.0
-    assert under_test.duration_s(state(5), "failed", 1060.0) == 5.0
-    assert under_test.duration_s(state(5, started_s=2000.0), "running", 1060.0) == 0.0
-
-
 @each(
     ("lags", "grown"),
     [

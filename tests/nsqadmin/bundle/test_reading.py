@@ -115,16 +115,6 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read(str(path))
 
 
-def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BUNDLE_FILES_MAX", 5)
-    path = Path(tmp_path / "b.zip")
-    with zipfile.ZipFile(path, "w") as archive:
-        for number in range(9):
-            archive.writestr(str(number), b"")
-    with pytest.raises(BundleBroken, match="9 files are too many"):
-        read(str(path))
-
-
 def test_damage_anywhere_is_an_error_or_nothing(tmp_path: Path) -> None:
     """A flipped byte or a cut end: never another answer, never another exception."""
     path = Made().write(tmp_path / "b.zip")
