@@ -119,6 +119,24 @@ class Tls:
         return ""
 
 
+def client_context(
+    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
+) -> ssl.SSLContext:
+    """Of who asks daemons. Raises OSError (ssl.SSLError is one) when a file cannot be used."""
+    context = ssl.create_default_context(cafile=root_ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert or key:
+        context.load_cert_chain(cert, key or None, _no_password)
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")
+
+
 _VERIFY_PEER_OR_FAIL = 0x01 | 0x02
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 

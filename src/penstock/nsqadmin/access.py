@@ -34,9 +34,9 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from penstock.errors import ConfigError
+from penstock.net.gate import host_of
 from penstock.nsqadmin.options import Network
 
 
@@ -177,10 +177,7 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
 
 def is_own_host(host_header: str, given_host: str) -> bool:
     """Whether the name in the Host header can only mean us."""
-    try:
-        host = urlsplit(f"//{host_header}").hostname or ""
-    except ValueError:
-        return False
+    host = host_of(host_header)
     if host in ("localhost", given_host) or host.endswith(".localhost"):
         return True
     return read_ip(host) is not None  # an address can't be made to mean another machine

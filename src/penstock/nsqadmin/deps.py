@@ -12,6 +12,7 @@ from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address
 from penstock.net.secret_file import first_secret
+from penstock.net.tls import client_context
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.audit import Audit, Notifier
 from penstock.nsqadmin.connections import Connections
@@ -80,20 +81,15 @@ def _client_tls(options: Options) -> ssl.SSLContext | None:
     certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
     if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
         return None
-    name: Any = "http-client-tls-root-ca-file"
-    try:
-        context = ssl.create_default_context(cafile=authorities or None)
-        name = "http-client-tls-cert"
-        if certificate:
-            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
-    except (OSError, ssl.SSLError) as error:
-        value = authorities if name.endswith("file") else certificate
-        raise ConfigError(name, value, str(error)) from error
-    if options.http_client_tls_insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    files = (
+        ("http-client-tls-root-ca-file", authorities, ("", "")),
+        ("http-client-tls-cert", certificate, (certificate, options.http_client_tls_key)),
+    )
+    for name, value, pair in files:
+        try:
+            context = client_context(
+                authorities, *pair, skip_verify=options.http_client_tls_insecure_skip_verify
+            )
+        except OSError as error:
+            raise ConfigError(name, value, str(error)) from error
     return context
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

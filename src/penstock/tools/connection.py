@@ -19,10 +19,11 @@ import typer
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.secret_file import first_secret
+from penstock.net.tls import client_context
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Node, address_of, ask_all, ask_cluster, tls_context
+from penstock.tools.nodes import Node, address_of, ask_all, ask_cluster
 from penstock.tools.output import Row, WrongUse, confirm
 from penstock.wire.names import is_ephemeral
 
@@ -87,7 +88,7 @@ class Where(NamedTuple):
         if bool(cert) != bool(key):
             raise ConfigError("--tls-cert", cert or key, "goes together with --tls-key")
         try:
-            return tls_context(root, cert, key, self.context.tls_insecure_skip_verify)
+            return client_context(root, cert, key, self.context.tls_insecure_skip_verify)
         except OSError as error:
             shown = ", ".join(filter(None, (root, cert, key)))
             raise ConfigError("TLS", shown, f"cannot be used: {error}") from error

@@ -140,24 +140,6 @@ def _reason_of(answer: Answer) -> tuple[str, str]:
     return terminal.printable(name), terminal.printable(str(reason))
 
 
-def tls_context(
-    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
-) -> ssl.SSLContext:
-    """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
-    context = ssl.create_default_context(cafile=root_ca_file or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if cert or key:
-        context.load_cert_chain(cert, key or None, _no_password)
-    return context
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted; passphrases are not supported")
-
-
 def ask_cluster(node: Node) -> Row:
     """A node's report about its cluster."""
     found: Row = node.get("/cluster", None, "cluster", "node", "nodes", "partitions")
