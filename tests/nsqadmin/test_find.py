@@ -32,6 +32,7 @@ def test_channels_nodes_and_pages_by_any_part() -> None:
         (found,) = find(part, installation(), PAGES)
         assert (found.kind, found.path) == ("node", ("nodes", "10.0.0.7:4151"))
     assert find("overv", installation(), PAGES)[0].path == ("",)
+    assert len(find("o", installation(), PAGES, count_max=3)) == 3
 
 
 def test_a_message_id_leads_to_its_timeline() -> None:
@@ -45,8 +46,3 @@ def test_a_message_id_leads_to_its_timeline() -> None:
         (found,) = find(text, installation(), PAGES)
         assert (found.words, found.path) == (f"Messages with trace id {w3c}", ("trace",))
     assert words(w3c[1:]) == words("trace:0") == []
-
-
-def test_without_a_text_the_pages_are_offered_and_there_is_a_limit() -> None:
-    assert words(" ") == ["Overview", "Topics", "Trace"]
-    assert len(find("o", installation(), PAGES, count_max=3)) == 3

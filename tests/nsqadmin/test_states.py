@@ -13,7 +13,7 @@ from nicegui.page import page
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.history import Measures, Sample
 from penstock.nsqadmin.pages import nodes, states
-from penstock.nsqadmin.pages.parts import Switch, as_csv, curve
+from penstock.nsqadmin.pages.parts import Switch, as_csv, curve, dialog
 from penstock.nsqadmin.pages.states import Lag
 from penstock.nsqadmin.snapshot import ChannelState, TopicState
 
@@ -152,6 +152,16 @@ def test_a_click_means_what_its_browser_showed() -> None:
             event = {"id": button.id, "listener_id": listener, "args": [f'"{shown}"']}
             client.handle_event(event)
     assert turned == [True, False]
+
+
+def test_a_question_that_was_answered_goes() -> None:
+    with Client(page("/x"), request=None) as client:
+        with dialog("Sure?") as asking:
+            pass
+        there = len(client.elements)
+        (hide,) = (one.id for one in asking._event_listeners.values() if one.type == "hide")
+        client.handle_event({"id": asking.id, "listener_id": hide, "args": []})
+        assert len(client.elements) <= there - 6
 
 
 def test_a_curve_is_made_of_numbers() -> None:

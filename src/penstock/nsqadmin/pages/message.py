@@ -173,7 +173,8 @@ def _channel(view: PageView, topic: str, one: channel_messages.Standing) -> None
 
 async def publish(view: PageView, topic: str, nodes: list[str], node: str) -> bool:
     """Ask for a message and publish it. Whether it was done."""
-    with parts.dialog(f"Publish one message to {topic}", "Publish", "publishing") as dialog:
+    question = f"Publish one message to {topic}"
+    with parts.dialog(question, "Publish", "publishing", is_kept=True) as dialog:
         chosen = ui.select(nodes, value=node, label="On node")
         chosen.set_visibility(len(nodes) > 1)
         body = ui.textarea("Body").props("outlined autogrow autofocus").classes("mono")
@@ -201,7 +202,7 @@ async def publish_again(view: PageView, topic: str, address: LogAddress, message
     is_shown = not is_masked and len(raw) <= limits.ADMIN_BODY_SHOWN_BYTES
     text = messages.as_text(raw) if is_shown else None
     question = f"Publish the message at offset {message.offset:,} again"
-    with parts.dialog(question, "Publish", "publishing") as dialog:
+    with parts.dialog(question, "Publish", "publishing", is_kept=True) as dialog:
         into = ui.input(
             "To topic", value=topic,
             validation={"No topic has such a name": lambda name: is_valid_name(name)},

@@ -132,11 +132,14 @@ def show_age(element: ui.element, stale_s: float) -> None:
 
 @contextmanager
 def dialog(
-    question: str, sure: str = "Go on", classes: str = "", colour: str = "primary", name: str = ""
-) -> Iterator[ui.dialog]:
+    question: str, sure: str = "Go on", classes: str = "", colour: str = "primary", name: str = "",
+    is_kept: bool = False,
+) -> Iterator[ui.dialog]:  # fmt: skip
     """Its inputs go into it. Awaited, it is True or None; with a name only when the person has
-    typed it."""
+    typed it. It goes when it has closed, unless it is kept to be shown again."""
     with named(ui.dialog(), question) as asking, ui.card().classes(classes):
+        if not is_kept:
+            asking.on("hide", asking.delete)
         ui.label(question)
         yield asking
         typed = ui.input(f"Type {name} to confirm").props("autofocus") if name else None
