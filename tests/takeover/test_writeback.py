@@ -6,11 +6,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from broker.staging import block, commit, put
 from broker.world import World
 from cases import examples
 from penstock import limits
+from penstock.broker.topics.topic_file import read_topic_file, write_topic_file
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.takeover.diskqueue import OldChannel, OldTopic, Record, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally, read_queue
@@ -123,15 +125,21 @@ def test_damage_is_left_out_and_reported(world: World) -> None:
     path = f"{PATH}/topics/t/0/{0:020}.log"
     world.disk.flip(path, world.disk.content(path).index(b"message 1"), 3)
     report = write_back(world.disk)
-    assert report.topics[0].damaged == [(1, 2)]
+    assert report.topics[0].damaged == [(0, 1, 2)]
     assert [one.body for one in queues_of(world.disk)["t:a"]] == [b"message 0", b"message 2"]
 
 
-def test_a_live_directory_is_refused(world: World) -> None:
+def test_a_live_directory_and_a_topic_of_a_cluster_are_refused(world: World) -> None:
     world.broker.topic("t")
     with pytest.raises(DirectoryLocked):
         write_back(world.disk)
     assert world.disk.listdir("/") == ["p"]
+    world.close()
+    directory = f"{PATH}/topics/t"
+    file = replace(read_topic_file(world.disk, directory), version=3, replicated=True)
+    write_topic_file(world.disk, directory, file)
+    with pytest.raises(StorageError, match="of a cluster"):
+        write_back(world.disk)
 
 
 def test_a_target_that_holds_something_is_refused(world: World) -> None:
@@ -199,7 +207,7 @@ def test_any_history_comes_back(seed: int) -> None:
     world = open_world(disk, durability=rng.choice(["os", "disk"]))
     names = ["a", "b"][: rng.randint(1, 2)]
     for name in names:
-        world.broker.topic("t").channel(name)
+        world.broker.topic("t", rng.choice([1, 3])).channel(name)
     for _ in range(rng.randint(1, 12)):
         world.publish("t", *(rng.randbytes(8) for _ in range(rng.randint(1, 4))))
         consumer = world.consumer("t", rng.choice(names), rdy=rng.randint(1, 5))

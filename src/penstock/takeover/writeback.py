@@ -6,7 +6,8 @@ flight counts one more attempt, as after a kill.
 
 What the old format has no place for, and the report says how often it was met: the time a delayed
 message is due (nsqd delivers it at once), keys, headers and trace ids. Settings of topics (see
-`settings.py`), history that is already consumed, and ephemeral topics and channels stay behind.
+`settings.py`), history that is already consumed, and ephemeral topics and channels stay behind. Nor
+does it know partitions: their messages follow one another in one queue.
 
 All is written to `TARGET.unfinished`, synced, and renamed to TARGET at the end; so TARGET is
 complete or not there. Our own files are locked and only read, except that opening a log after a
@@ -33,6 +34,7 @@ from penstock.kernel import Section, Stray, decode_bodies, decode_sections, id_a
 from penstock.log.disk import Disk, lock_directory
 from penstock.log.fold import ChannelState, Folded, clamped
 from penstock.log.partition import PartitionLog
+from penstock.log.segment import LogSettings
 from penstock.takeover import takeover
 from penstock.takeover.diskqueue import (
     FILE_BYTES_MAX,
@@ -58,10 +60,13 @@ class QueueWritten(msgspec.Struct):
     delayed: int = 0  # whose delay is lost
 
 
+Made = tuple[QueueWriter, QueueWritten]
+
+
 class TopicWritten(msgspec.Struct):
     name: str
     queues: list[QueueWritten]
-    damaged: list[tuple[int, int]] = []  # offsets that could not be read
+    damaged: list[tuple[int, int, int]] = []  # partition, and offsets that could not be read
     with_extras: int = 0  # messages with a key, headers or a trace id
 
 
@@ -146,52 +151,66 @@ class WriteBack:
         file = read_topic_file(disk, directory)
         if file.deleted or is_ephemeral(file.name):
             return None
-        partition = directories.partition_directory(directory)
-        with closing(PartitionLog.open(disk, partition, owner=file.owner())) as log:
-            journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
-            journal.close()
-            self._write_topic(file, log, folded)
+        if file.replicated is True:
+            rule = (
+                "is of a cluster, whose other nodes may have newer messages: there is no way back"
+            )
+            raise StorageError(directory, rule)
+        report = TopicWritten(file.name, [])
+        self._report.topics.append(report)
+        made = [self._new_queue(report, name) for name in (*(c.name for c in file.channels), "")]
+        for number in range(file.partitions):  # one after the other: nsqd has one queue for all
+            logs = directories.open_logs(
+                disk, directory, file, LogSettings(), self._wall_ns, [number]
+            )
+            with closing(logs[number]) as log:
+                partition = directories.partition_directory(directory, number)
+                journal, folded = Journal.open(disk, partition, limits.JOURNAL_BYTES_MAX)
+                journal.close()
+                self._copy(log, self._queues(file, log, folded, made), report, number)
+        for writer, _ in made:
+            writer.close()
         channels = [OldChannel(channel.name, channel.paused) for channel in file.channels]
         return OldTopic(file.name, file.paused, channels)
 
-    def _write_topic(self, file: TopicFile, log: PartitionLog, folded: Folded | None) -> None:
-        """As `Topic` restores its channels."""
+    def _queues(
+        self, file: TopicFile, log: PartitionLog, folded: Folded | None, made: list[Made]
+    ) -> list[_Queue]:
+        """As `Topic` restores the channels of a partition."""
         start, end = log.start_offset, log.written_end
         states = []
         for channel in file.channels:
             known = folded.channels.get(channel.number) if folded is not None else None
             if known is None:
-                self._report.notes.append(
-                    f"{file.name}:{channel.name}: nothing is known of its position; it gets all "
-                    "that is stored"
-                )
+                if end:  # else it is a partition that came after the channel
+                    self._report.notes.append(
+                        f"{file.name}:{channel.name}: nothing is known of its position; it gets "
+                        "all that is stored"
+                    )
                 known = ChannelState(start, start, (), ())
             states.append(clamped(known, start, end)[0])
         handed_end = end
         if not states or file.paused:
             handed_end = min(folded.handed_end, end) if folded is not None else start
             handed_end = max([handed_end, start, *(state.next for state in states)])
-        report = TopicWritten(file.name, [])
-        self._report.topics.append(report)
-        queues = [
-            _Queue(self._new_queue(report, channel.name), state, handed_end, self._wall_ns)
-            for channel, state in zip(file.channels, states, strict=True)
-        ]
         own = ChannelState(handed_end, handed_end, (), ())
-        queues.append(_Queue(self._new_queue(report, ""), own, end, self._wall_ns))
-        self._copy(log, queues, report)
-        for queue in queues:
-            queue.writer.close()
+        wanted = [*((state, handed_end) for state in states), (own, end)]
+        return [
+            _Queue(one, state, to, self._wall_ns)
+            for one, (state, to) in zip(made, wanted, strict=True)
+        ]
 
-    def _new_queue(self, report: TopicWritten, channel: str) -> tuple[QueueWriter, QueueWritten]:
+    def _new_queue(self, report: TopicWritten, channel: str) -> Made:
         name = queue_name(report.name, channel)
         report.queues.append(QueueWritten(name))
         writer = QueueWriter(self._disk, self._staging, name, self._file_bytes_max)
         return writer, report.queues[-1]
 
-    def _copy(self, log: PartitionLog, queues: list[_Queue], report: TopicWritten) -> None:
+    def _copy(
+        self, log: PartitionLog, queues: list[_Queue], report: TopicWritten, partition: int
+    ) -> None:
         floor = min(queue.floor for queue in queues)
-        for offset, record, due_ns, has_extras in self._messages(log, floor, report):
+        for offset, record, due_ns, has_extras in self._messages(log, floor, report, partition):
             taken = [queue.take(offset, record, due_ns) for queue in queues]
             if any(taken):
                 report.with_extras += has_extras
@@ -200,7 +219,7 @@ class WriteBack:
             self._on_progress(self._seen)
 
     def _messages(
-        self, log: PartitionLog, offset: int, report: TopicWritten
+        self, log: PartitionLog, offset: int, report: TopicWritten, partition: int
     ) -> Iterator[tuple[int, Record, int, bool]]:
         """(offset, message, due time, has extras), without corrupt ones."""
         while offset < log.written_end:
@@ -214,7 +233,7 @@ class WriteBack:
                     offset = header.base_offset + header.count
             except LogDamaged as error:
                 to_offset = max(error.to_offset, offset + 1)
-                report.damaged.append((offset, to_offset))
+                report.damaged.append((partition, offset, to_offset))
                 offset = to_offset
 
 
@@ -242,10 +261,8 @@ def _message(
 class _Queue:
     """The messages that one channel wants, asked in the order of offsets."""
 
-    def __init__(
-        self, made: tuple[QueueWriter, QueueWritten], state: ChannelState, end: int, wall_ns: int
-    ) -> None:
-        self.writer, self._written = made
+    def __init__(self, made: Made, state: ChannelState, end: int, wall_ns: int) -> None:
+        self._writer, self._written = made
         self._state = state
         self._end = end
         self._wall_ns = wall_ns
@@ -265,7 +282,7 @@ class _Queue:
             return False
         elif offset < self._state.next:
             attempts += 1  # it was in flight
-        self.writer.put(record._replace(attempts=min(attempts, ATTEMPTS_MAX)))
+        self._writer.put(record._replace(attempts=min(attempts, ATTEMPTS_MAX)))
         self._written.messages += 1
         self._written.delayed += due_ns > self._wall_ns
         return True

@@ -141,8 +141,9 @@ def write_back_lines(report: WriteBackReport) -> Iterator[str]:
     for note in report.notes:
         yield f"note: {note}"
     for topic in report.topics:
-        for start, end in topic.damaged:
-            yield f"bad:  {topic.name}: offsets {start} to {end - 1} are damaged and left out"
+        for number, start, end in topic.damaged:
+            where = f"{topic.name}: partition {number}, offsets {start} to {end - 1}"
+            yield f"bad:  {where} are damaged and left out"
         if topic.with_extras:
             yield f"note: {topic.name}: {topic.with_extras:,} keys, headers or trace ids are lost"
     if report.largest_bytes > limits.MESSAGE_BYTES_MAX:
