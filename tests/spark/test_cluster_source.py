@@ -120,6 +120,22 @@ def test_a_task_follows_the_leader(cluster: FakeCluster) -> None:
     assert sorted(read(reader, *tasks)) == WHOLE
 
 
+def test_a_run_to_the_present_end_gets_there_by_another_node(cluster: FakeCluster) -> None:
+    """Spark ends such a query where nothing is left to read."""
+    reader = stream_reader(cluster.nodes[0], **both(cluster), maxOffsetsPerTrigger="6")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    (asked,) = (node for node in cluster.nodes if node.address in start["brokers"])
+    (other,) = (node for node in cluster.nodes if node is not asked)
+    end, found = rows(reader, start)
+    assert len(found) == 6
+    asked.hangups = 1000
+    cluster.leaders = dict.fromkeys(cluster.leaders, other)
+    end, found = rows(reader, end)
+    assert len(found) == 6
+    assert len(rows(reader, end)[1]) == 3
+
+
 def test_a_stream_goes_on_without_a_partition_that_has_no_leader(cluster: FakeCluster) -> None:
     one, two = cluster.nodes
     reader = stream_reader(one)

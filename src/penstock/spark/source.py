@@ -247,7 +247,8 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
             left_out = self._left_out(brokers, begun, found)
             reachable = self._ends = offsets.ends(found.have)
             if self._final is not None:
-                final = {**begun, **self._final}  # what came later goes no further than it is
+                # What came later goes no further than it is. Another node may speak by now.
+                final = {**begun, **offsets.relocated(self._final, found.have)}
                 reachable = {
                     log: min(end, final[log]) for log, end in reachable.items() if log in final
                 }
