@@ -17,6 +17,7 @@ from penstock.spark.stager import Staged, Stager
 from .fakebroker import FakeBroker
 
 ALL = {"body": "BODY", "topic": "t", "partition": "p", "key": "k"}
+TYPES = (pa.binary(), pa.string(), pa.int32(), pa.binary())
 
 
 @pytest.fixture
@@ -191,10 +192,13 @@ def test_a_topic_that_grew_is_looked_at_again(broker: FakeBroker, api: BrokerApi
 
 
 def test_keys_are_headers_where_the_topic_has_them(broker: FakeBroker, api: BrokerApi) -> None:
+    """Also where the rows of one batch have some and those of the next have none."""
     broker.shapes["b"] = {"partitions": 2, "extended": True}
-    one = Stager(api, {"body": "BODY", "topic": "t", "key": "k"}, None, "task 3")
-    given = {"BODY": [b"1", b"2", b"3"], "t": ["a", "b", "b"], "k": [b"x", b"x", None]}
-    one.add(pa.RecordBatch.from_pydict(given))
+    one = Stager(api, ALL, None, "task 3")
+    given = [(b"1", "a", None, b"x"), (b"2", "b", 1, b"x"), (b"3", "b", 1, None)]
+    for some in given[:1], given, given[2:]:
+        columns = map(pa.array, zip(*some, strict=True), TYPES)
+        one.add(pa.RecordBatch.from_arrays(list(columns), names=["BODY", "t", "p", "k"]))
     found = {
         (stage.topic, section): value
         for stage in one.finish().stages

@@ -44,12 +44,15 @@ class Block(NamedTuple):
 
 def message_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """The columns body, key, headers and timestamp, as given by Spark, in the form for `encode`.
-    BadRow names a row that cannot be a message."""
+    With keys there is a column of headers in any case. BadRow names a row that cannot be a
+    message."""
     made = {"body": _bodies(columns["body"])}
     if "key" in columns:
         made["key"] = columns["key"].cast(pa.binary())
     if "headers" in columns:
         made["headers"] = _headers(columns["headers"])
+    elif "key" in columns:
+        made["headers"] = pa.nulls(len(columns["key"]), pa.binary())
     if "timestamp" in columns:
         made["timestamp"] = _nanoseconds(columns["timestamp"])
     return pa.RecordBatch.from_pydict(made)

@@ -271,7 +271,9 @@ def abort(api: BrokerApi, stages: list[Stage]) -> None:
 def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     """`rows` in the form for `encode`; `extended` marks those of such a topic. Raises BadRow."""
     names = rows.schema.names
-    headers = rows.column("headers") if "headers" in names else pa.nulls(len(rows), pa.binary())
+    if "headers" not in names:
+        return rows
+    headers = rows.column("headers")
     if "key" in names:
         keys = rows.column("key")
         wanted = pa.array(valid_of(keys) & ~valid_of(headers) & extended)
@@ -282,11 +284,7 @@ def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     if len(long):
         rule = f"an extended topic has at most {limits.HEADERS_BYTES_MAX}"
         raise BadRow(long[:1], f"{lengths[long[0]]} bytes of headers: {rule}")
-    if headers.null_count == len(rows):
-        return rows
-    if "headers" in names:
-        return rows.set_column(names.index("headers"), "headers", headers)
-    return rows.append_column("headers", headers)
+    return rows.set_column(names.index("headers"), "headers", headers)
 
 
 def _header(key: bytes) -> bytes | None:
