@@ -37,8 +37,8 @@ def ask(spark: SparkSession, ids: list[str], expression: str) -> list[Any]:
 
 def test_message_ids(functions: SparkSession) -> None:
     seeded = random.Random(7)
-    numbers = [0x18A26F9AC7A69000, 1, (1 << 63) - 1]
-    numbers += [seeded.randrange(1 << 63) for _ in range(200)]
+    numbers = [0x18A26F9AC7A69000, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    numbers += [seeded.randrange(1 << 64) for _ in range(200)]
     ids = [f"{number:016x}" for number in numbers] + ["18A26F9AC7A69FFF"]
     parts = [guid.parse(int(id, 16)) for id in ids]
     assert ask(functions, ids, "guid_node(id)") == [part.node for part in parts]

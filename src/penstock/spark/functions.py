@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GUID = "regexp_like(id, '^[0-9a-fA-F]{16}$')"
-_GUID_NUMBER = "cast(conv(id, 16, 10) as bigint)"
+_GUID_NUMBER = "cast(conv(id, 16, -10) as bigint)"  # the same 64 bits, signed
 _UNIQUE = "regexp_like(id, '^([0-9a-fA-F]{32}|[0-9a-fA-F]{56})$')"
 # Ids end alike whatever the address: pid 4, hash 8, time 8, counter 4 digits.
 _IP_DIGITS = "length(id) - 24"
 _SPAN_MS = "cast(conv(substr(id, -12, 8), 16, 10) as bigint)"
 _MONTH = "date_trunc('MONTH', as_of)"
 
-_TICK = f"(shiftright({_GUID_NUMBER}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
+_TICK = f"(shiftrightunsigned({_GUID_NUMBER}, {guid.TICK_SHIFT}) + {guid.TICK_EPOCH}L)"
 # A tick is 2**20 ns: times 16384, divided by 15.625, without a fraction in between.
 _TICK_MICROS = f"({_TICK} * 131072L) div 125L"
 _BYTES = (f"cast(conv(substr(id, {1 + 2 * n}, 2), 16, 10) as string)" for n in range(4))
