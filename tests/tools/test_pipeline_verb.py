@@ -26,8 +26,7 @@ def urls(no_contexts: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     class Started:
         def __init__(self, pipeline: Pipeline, name: str, found: Settings) -> None:
-            assert found.text("topic") == "orders"
-            started.append(found.text("url"))
+            started.append(found.values.get("lookupd") or found.text("url"))
 
         def exit_code(self) -> int:
             return 0
@@ -46,6 +45,9 @@ def test_a_context_says_where(urls: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert main(["pipeline", "run", *AUDIT]) == 0
     assert main(["pipeline", "run", *AUDIT, "--context", "https"]) == 0
     assert urls == [DEFAULT, "https://h:1", "http://u:1", "http://env:1", "https://h:1"]
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "one:1,two:1")
+    assert main(["pipeline", "run", "trace", "--table", "/t", "--lookupd", "http://l:1"]) == 0
+    assert urls[-1] == ("http://l:1",)
 
 
 def test_a_wrong_context_has_the_exit_code_of_the_pipeline(urls: list[str], penstock: Run) -> None:

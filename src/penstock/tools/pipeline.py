@@ -33,7 +33,8 @@ def run(
     context, rest = _without_context(ctx.args)
 
     def address_flags(explicit: frozenset[str]) -> list[str]:
-        return [] if "url" in explicit and not context else _address_flags(context)
+        is_said = not explicit.isdisjoint(("url", "lookupd")) and not context
+        return [] if is_said else _address_flags(context)
 
     return run_by_name(name, rest, address_flags=address_flags)
 
