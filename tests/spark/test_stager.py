@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import PropertyMock
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from penstock.errors import RowRefused, RowsRefused, SchemaMismatch
 from penstock.kernel import Section, decode_bodies, decode_header, decode_sections, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.delta_files import gathered
 from penstock.spark.rejects import COLUMNS, RejectedTable, Rejects
 from penstock.spark.stager import Staged, Stager
 
@@ -334,6 +336,21 @@ def test_there_is_a_bound(api: BrokerApi, tmp_path: Path) -> None:
     one.add(rows((None, "a"), (b"", "a"), (b"x", "a")))
     with pytest.raises(RowsRefused, match=r"3 rows or more .* 2 may be .* the body is null"):
         one.add(rows((b"", "a")))
+
+
+def test_many_rows_cost_no_more_each(
+    api: BrokerApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of one reason are found at once, and their batches are looked at once."""
+    _, one = rejecting(api, tmp_path / "rejected", {"body": "BODY", "topic": "t", "headers": "h"})
+    given = {"BODY": [b"x"] * 50, "t": ["a"] * 50, "h": ["[]"] * 25 + ["{"] * 25}
+    one.add(pa.RecordBatch.from_pydict(given))
+    assert list(map(len, one.finish().rejected)) == [25, 25]
+    monkeypatch.setattr(pa, "concat_batches", list)
+    sizes = [PropertyMock(return_value=1) for _ in range(50)]
+    batches = [type("Batch", (), {"nbytes": size, "num_rows": 1})() for size in sizes]
+    assert list(gathered(batches)) == [batches]
+    assert {size.call_count for size in sizes} == {1}
 
 
 def test_another_table_is_refused(tmp_path: Path) -> None:

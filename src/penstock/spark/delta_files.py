@@ -70,12 +70,13 @@ def _split(
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Large batches of Spark's small ones: each becomes a row group."""
     held: list[pa.RecordBatch] = []
+    size = rows = 0
     for batch in batches:
         held.append(batch)
-        is_large = sum(one.nbytes for one in held) >= limits.SPARK_HELD_BYTES
-        if is_large or sum(one.num_rows for one in held) >= limits.SPARK_ROWS_MAX:
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= limits.SPARK_HELD_BYTES or rows >= limits.SPARK_ROWS_MAX:
             yield pa.concat_batches(held)
-            held = []
+            held, size, rows = [], 0, 0
     if held:
         yield pa.concat_batches(held)
 

@@ -7,7 +7,7 @@ out by numpy. Headers are JSON objects, so they cost an object each; rows withou
 
 import json
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -134,26 +134,43 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
 def _headers(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return _written_headers(column)
-    texts: list[bytes | None] = [None] * len(column)
     ends = column.offsets.to_pylist()
     names, values = _entries(column, ends[0], ends[-1])
-    for index in np.flatnonzero(valid_of(column)).tolist():
+
+    def text_of(index: int) -> bytes | None:
         low, high = ends[index] - ends[0], ends[index + 1] - ends[0]
-        if low < high:
-            texts[index] = _header_text(index, names[low:high], values[low:high])
-    return pa.array(texts, pa.binary())
+        return _header_text(names[low:high], values[low:high]) if low < high else None
+
+    return _texts(column, text_of)
 
 
 def _written_headers(column: pa.Array) -> pa.Array:
     """JSON objects of texts, as they are; one without members is no headers."""
-    texts: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    for index, text in enumerate(texts):
+    written = column.cast(pa.binary()).to_pylist()
+
+    def text_of(index: int) -> bytes | None:
         try:
-            if text is not None and not msgspec.json.decode(text, type=dict[str, str]):
-                texts[index] = None
+            has_members = msgspec.json.decode(written[index], type=dict[str, str])
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            reason = f"the headers are no JSON object of texts: {error}"
-            raise BadRow([index], reason) from error
+            raise ValueError(f"the headers are no JSON object of texts: {error}") from error
+        return written[index] if has_members else None
+
+    return _texts(column, text_of)
+
+
+def _texts(column: pa.Array, text_of: Callable[[int], bytes | None]) -> pa.Array:
+    """BadRow for the rows of which `text_of` raises the first reason, all at once: a batch may have
+    thousands, and is looked at again for each reason."""
+    texts: list[bytes | None] = [None] * len(column)
+    bad: dict[str, list[int]] = {}
+    for index in np.flatnonzero(valid_of(column)).tolist():
+        try:
+            texts[index] = text_of(index)
+        except ValueError as error:
+            bad.setdefault(str(error), []).append(index)
+    if bad:
+        reason, indexes = next(iter(bad.items()))
+        raise BadRow(indexes, reason)
     return pa.array(texts, pa.binary())
 
 
@@ -166,17 +183,17 @@ def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any
     return names.to_pylist(), values.to_pylist()
 
 
-def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
-    """As a JSON object."""
+def _header_text(names: list[Any], values: list[Any]) -> bytes:
+    """As a JSON object. Raises ValueError."""
     if None in names or len(set(names)) < len(names):
         shown = ", ".join(map(repr, names))
-        raise BadRow([index], f"a header has no name, or is there twice: {shown}")
+        raise ValueError(f"a header has no name, or is there twice: {shown}")
     members = []
     for name, value in zip(names, values, strict=True):
         try:
             text = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError as error:
-            raise BadRow([index], f"header {name!r} is not UTF-8, and headers are JSON") from error
+            raise ValueError(f"header {name!r} is not UTF-8, and headers are JSON") from error
         members.append(f"{quoted(name)}: {'null' if text is None else quoted(text)}")
     return f"{{{', '.join(members)}}}".encode()
 

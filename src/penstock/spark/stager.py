@@ -283,7 +283,8 @@ def with_headers(rows: pa.RecordBatch, extended: _Numbers) -> pa.RecordBatch:
     long = np.flatnonzero(extended & (lengths > limits.HEADERS_BYTES_MAX))
     if len(long):
         rule = f"an extended topic has at most {limits.HEADERS_BYTES_MAX}"
-        raise BadRow(long[:1], f"{lengths[long[0]]} bytes of headers: {rule}")
+        same = long[lengths[long] == lengths[long[0]]]
+        raise BadRow(same, f"{lengths[long[0]]} bytes of headers: {rule}")
     return rows.set_column(names.index("headers"), "headers", headers)
 
 
