@@ -79,14 +79,18 @@ def batch(second: int, number: int, rows: int, end: int, latest: int) -> dict[st
 def test_figures_of_batches() -> None:
     watch = Watch()
     assert watch.report(0.0) == Report(0)
-    watch.take(batch(10, 0, 100, 100, 300))
-    watch.take(batch(10, 0, 100, 100, 300))  # it is shown until the next one
+    recent = [batch(10, 0, 100, 100, 300)]
+    watch.take(recent)
+    watch.take(recent)  # it is shown until the next one
     assert watch.report(11.0) == Report(100, 200.0, lag_rows=200, left_seconds=1.0)
-    watch.take(batch(11, 1, 200, 300, 300))
+    watch.take([*recent, batch(11, 1, 200, 300, 300)])
     assert watch.report(12.5) == Report(300, 200.0, lag_rows=0, lag_seconds=1.5)
-    watch.take(batch(14, 2, 0, 300, 300))
+    recent = [batch(11, 1, 200, 300, 300), batch(14, 2, 0, 300, 300)]
+    watch.take(recent)
     assert (watch.batches, watch.report(14.5).lag_seconds) == (2, 0.5)
     assert (watch.batch, watch.committed_s, watch.logs) == (1, 11.5, {("a", 0): (300, 300)})
+    watch.take([*recent, batch(5, 3, 100, 400, 400)])  # by a clock that was set back
+    assert watch.report(5.5) == Report(400, 200.0, lag_rows=0, lag_seconds=0.5)
 
 
 def test_lag_is_summed_over_topics_and_new_ones_count_whole() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
@@ -49,9 +50,8 @@ def follow(query: StreamingQuery, progress: Progress, *beside: Beside) -> None:
 
 def _take(query: StreamingQuery, watch: Watch, progress: Progress) -> None:
     last = query.lastProgress
-    if last is not None and watch.is_news(last):
-        for batch in query.recentProgress:
-            watch.take(batch)
+    if last is not None and str(last["timestamp"]) != watch.seen:
+        watch.take(query.recentProgress)
         progress.note(batch=watch.batch, committed_s=watch.committed_s, logs=watch.logs)
     if watch.batches or last is not None:
         progress.report(watch.report(time.time()))
@@ -78,20 +78,22 @@ class Watch:
         self.batch: int | None = None  # the last one with rows, by Spark's number
         self.committed_s: float | None = None  # when that was done
         self.logs: dict[Log, tuple[int, int]] = {}  # read to, and where the log ended then
-        self._seen = ""  # when the last batch that was counted began
+        self.seen = ""  # when the last batch that was counted began
         self._recent: deque[tuple[float, float, int]] = deque()  # (begin, seconds, rows)
         self._level_s: float | None = None  # the target has all that was there at this time
         self._lag: int | None = None
 
-    def is_news(self, batch: Any) -> bool:
-        return str(batch["timestamp"]) > self._seen
+    def take(self, recent: Sequence[Any]) -> None:
+        """Spark's last reports, of which some were counted before: those behind the last of them
+        are new. Their times do not tell, as clocks are set back."""
+        times = [str(batch["timestamp"]) for batch in recent]
+        for batch in recent[times.index(self.seen) + 1 if self.seen in times else 0 :]:
+            self._add(batch)
 
-    def take(self, batch: Any) -> None:
+    def _add(self, batch: Any) -> None:
         """A `StreamingQueryProgress` of a batch or of an idle trigger."""
-        if not self.is_news(batch):
-            return
-        self._seen = str(batch["timestamp"])
-        began_s = datetime.fromisoformat(self._seen).timestamp()
+        self.seen = str(batch["timestamp"])
+        began_s = datetime.fromisoformat(self.seen).timestamp()
         rows = int(batch["numInputRows"])
         self._lag = lag_rows(batch["sources"])
         self.logs = logs_of(batch["sources"])
@@ -103,7 +105,7 @@ class Watch:
             took_s = batch["durationMs"]["triggerExecution"] / 1000
             self.batch, self.committed_s = int(batch["batchId"]), began_s + took_s
             self._recent.append((began_s, took_s, rows))
-        while len(self._recent) > 1 and began_s - self._recent[0][0] > _RATE_OVER_S:
+        while len(self._recent) > 1 and not 0 <= began_s - self._recent[0][0] <= _RATE_OVER_S:
             self._recent.popleft()
 
     def report(self, now_s: float) -> Report:
