@@ -5,7 +5,8 @@ import json
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.pipelines.checkpoints import is_whole, read_record, wanted_record
+from penstock.pipelines.checkpoints import checkpoint_of, is_whole, read_record, wanted_record
+from penstock.pipelines.settings import Settings
 
 WANTED = wanted_record("/table", ("orders",), "")
 WRITTEN = {
@@ -20,6 +21,18 @@ def test_a_record_that_lacks_a_member_is_damaged(lacks: str) -> None:
     left = {name: value for name, value in WRITTEN.items() if name != lacks}
     with pytest.raises(ConfigError, match=rf"damaged.*`{lacks}`"):
         read_record("/c", json.dumps(left), WANTED)
+
+
+def test_a_checkpoint_that_a_vacuum_of_the_table_removes_is_refused() -> None:
+    def settings(checkpoint: str) -> Settings:
+        return Settings({"checkpoint": checkpoint, "table": "/t", "storage-option": ()})
+
+    for checkpoint in ("/t/checkpoint", "/t/a/_b", "file:/t/c"):
+        with pytest.raises(ConfigError, match="begin with _"):
+            checkpoint_of(settings(checkpoint))
+    for checkpoint in ("/t/_checkpoint", "/other/t/x", "/t2", "hdfs:///t/x"):
+        assert checkpoint_of(settings(checkpoint)) == checkpoint
+    assert checkpoint_of(settings(""), "trace") == "/t/_penstock/trace"
 
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topics":{"g":{"partitions":{"0":7}}}}'

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines import topic_logs
 from penstock.pipelines.settings import Settings, storage_options
-from penstock.spark.delta_table import TableLocation
+from penstock.spark.delta_table import TableLocation, local_path
 
 _RECORD = "penstock.json"
 _VERSION = 1
@@ -52,11 +52,15 @@ def location_of(settings: Settings) -> TableLocation:
 
 def checkpoint_of(settings: Settings, name: str = "") -> str:
     """`name` is its default below the table; an archive's is by its own name."""
-    given, path = settings.text("checkpoint"), location_of(settings).local_path
-    if not given and path is None:
+    given, location = settings.text("checkpoint"), location_of(settings)
+    if not given and location.local_path is None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
-    return given or f"{path}/_penstock/{name or 'archive/' + settings.text('name')}"
+    inside = local_path(given).partition(f"{location.root}/")
+    if given and not inside[0] and not inside[2].startswith(("_", ".")):
+        rule = "in the table's directory its name has to begin with _: old files are removed there"
+        raise ConfigError("checkpoint", given, rule)
+    return given or f"{location.root}/_penstock/{name or 'archive/' + settings.text('name')}"
 
 
 # --- the checkpoint ---
