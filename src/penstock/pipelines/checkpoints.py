@@ -170,7 +170,7 @@ def read_record(checkpoint: str, text: str, wanted: Record) -> Record:
     if made.version != _VERSION:
         raise ConfigError("checkpoint", checkpoint, f"{_RECORD} is not of version {_VERSION}")
     gone = set(made.topics) - set(wanted.topics)
-    if made.table != wanted.table:
+    if local_path(made.table) != local_path(wanted.table):
         raise ConfigError("checkpoint", checkpoint, f"it is of the table {made.table}")
     if made.pattern != wanted.pattern or gone:
         was = f"the pattern {made.pattern}" if made.pattern else ", ".join(made.topics)
