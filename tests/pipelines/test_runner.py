@@ -104,17 +104,19 @@ def test_a_signal_asks_for_an_end(number: int) -> None:
 
 def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    found = defaults(sample.PIPELINE.settings, topics=("t",), conf=("spark.ui.enabled=true",))
+    confs = ("spark.ui.enabled=true", "spark.sql.session.timeZone=Asia/Tokyo")
+    found = defaults(sample.PIPELINE.settings, topics=("t",), conf=confs)
     assert runner.master_of(found) == "local[*,4]"
-    conf = runner.session_settings(sample.PIPELINE, found)
+    conf = runner.session_settings(found)
     assert (conf["spark.driver.bindAddress"], conf["spark.ui.enabled"]) == ("127.0.0.1", "true")
+    assert conf["spark.sql.session.timeZone"] == "UTC"
     assert "log4j2.configurationFile=file:" in conf["spark.driver.extraJavaOptions"]
     cluster = defaults(sample.PIPELINE.settings, topics=("t",), master="spark://host:7077")
-    conf = runner.session_settings(sample.PIPELINE, cluster)
+    conf = runner.session_settings(cluster)
     assert "spark.driver.bindAddress" not in conf
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert runner.master_of(found) == ""
-    assert "spark.driver.extraJavaOptions" not in runner.session_settings(sample.PIPELINE, found)
+    assert "spark.driver.extraJavaOptions" not in runner.session_settings(found)
 
 
 def test_the_documented_file_is_understood() -> None:

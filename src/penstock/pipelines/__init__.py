@@ -13,5 +13,4 @@ A pipeline is a module with a `PIPELINE` (see `runner.Pipeline`), and one line i
   around a streaming query calls `follow(query, progress, *beside)` of `penstock.pipelines.streams`.
 
 Errors go up as exceptions: the runner makes one line of them, also of those that Spark wraps.
-`spark.sql.*` and other session settings that a pipeline needs are its `spark_settings`.
 """

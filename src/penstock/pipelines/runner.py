@@ -15,9 +15,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -70,11 +70,12 @@ def master_of(settings: Settings) -> str:
     return settings.text("master") or ("" if under_spark_submit() else LOCAL)
 
 
-def session_settings(pipeline: Pipeline, settings: Settings) -> dict[str, str]:
-    """Ours, the pipeline's, and the user's: the later wins."""
+def session_settings(settings: Settings) -> dict[str, str]:
+    """Ours, and the user's, which win. Only the time zone is ours: dates and texts are in UTC, and
+    tasks would get times of another type than a table has."""
     found = _ALWAYS | (_LOCAL if master_of(settings).startswith("local") else {})
     found |= _DELTA if settings.values.get(CATALOG_TABLE.name) else {}
-    found |= {**pipeline.spark_settings, **settings.conf}
+    found |= {**settings.conf, "spark.sql.session.timeZone": "UTC"}
     if not under_spark_submit():
         level = settings.text("spark-log")
         logs = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -Dpenstock.spark.log={level}"
@@ -88,7 +89,7 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     name = f"penstock {pipeline.name}"
-    session = open_session(name, master, session_settings(pipeline, settings), java_apart=True)
+    session = open_session(name, master, session_settings(settings), java_apart=True)
     try:
         if under_spark_submit():
             session.sparkContext.setLogLevel(settings.text("spark-log").upper())
@@ -107,7 +108,6 @@ class Pipeline:
     settings: tuple[Setting, ...]
     run: Callable[[SparkSession, Settings, Progress], int]
     check: Callable[[Settings], None] = lambda settings: None  # before Spark starts
-    spark_settings: Mapping[str, str] = field(default_factory=dict)
     failed: int = FAILED  # the exit code of an error, where 1 means something else
     ends: Callable[[Settings], bool] = lambda settings: True  # by itself: it waits not long
 
