@@ -1,7 +1,7 @@
 """The trace table: one row an event, made of the bodies of `_trace`.
 
-A body becomes columns without an object for an event: the format's strided views go into numpy, and
-names are taken from the body's own table of names. The position of an event (`trace_partition`,
+A body becomes columns without an object for an event: the format's records go into numpy, and names
+are taken from the body's own table of names. The position of an event (`trace_partition`,
 `trace_offset`, `trace_index`) tells it from all others and orders those of one nsqd, so a reader
 can see that the table has every event once. `trace_partition` is nsqd's node id.
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.errors import DataLost, TraceBroken
 from penstock.ids import guid
 from penstock.spark.decode import hex_ids
-from penstock.trace.events import EVENT_BYTES, KIND_LABELS, decode_columns
+from penstock.trace.events import EVENT_BYTES, KIND_LABELS, decode_records
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -70,11 +70,10 @@ def decode_bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def decode(body: Any, node: int, offset: int) -> Body:
     """DataLost names the position of an invalid one."""
     try:
-        columns = decode_columns(body)
+        return *decode_records(body), node, offset
     except TraceBroken as error:
         reason = f"the body at offset {offset} of node {node}: {error}"
         raise DataLost("_trace", 0, reason) from error
-    return columns.names, columns.records, node, offset
 
 
 def events(bodies: Sequence[Body]) -> pa.RecordBatch:

@@ -10,9 +10,9 @@ A record is one event. But the same thing often happens at one time to messages 
 the other: all of that is one record, a run, with the first message's id and offset and their count.
 Readers see no runs: what they get is one event for each message (`kernel/codec/traceruns.py`).
 
-So an event costs next to nothing where it happens, and a reader takes a column of a whole chunk as
-one strided view, with no object for an event: `decode_columns` for tables, `decode` for people,
-`find` for one message among many.
+So an event costs next to nothing where it happens, and a reader may take the records of a whole
+chunk, with no object for an event: `decode_records` for tables, `decode` for people, `find` for one
+message among many.
 
 What the columns of an event mean:
 
@@ -54,6 +54,8 @@ EVENT_BYTES = TRACE_RECORD.size
 NAMES_MAX = 0xFFFF  # number 0 is "none"
 NAME_BYTES_MAX = 512  # clients choose their own; what is longer is cut
 _HEAD = struct.Struct("<IHHII")  # magic, version, bytes of an event, names, events
+_NAMED = (18, 19, 20)  # where a record has the numbers of topic, channel and client, in two bytes
+_KIND_AT = 46
 
 
 class Kind(IntEnum):
@@ -99,30 +101,6 @@ class Event(NamedTuple):
     client: str | None = None
     trace_id: int = 0
     count: int = 1  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-
-
-class EventColumns(NamedTuple):
-    """One body, column by column. Each column is a view, strided and not copied (into the body, or,
-    with runs, into their expansion): numpy.asarray takes it directly. Names are numbers into
-    `names`, whose first is ""."""
-
-    names: list[str]
-    time_ns: memoryview  # i64
-    message_id: memoryview  # u64
-    offset: memoryview  # i64
-    trace_id: memoryview  # u64, 0: none
-    count: memoryview  # type: ignore[assignment]  # u32
-    topic: memoryview  # u16, into names
-    channel: memoryview  # u16, 0: none
-    client: memoryview  # u16, 0: none
-    attempts: memoryview  # u16
-    partition: memoryview  # u16
-    kind: memoryview  # u8, a Kind and a position in KIND_LABELS
-    records: memoryview  # all of it, EVENT_BYTES each
-
-    @property
-    def rows(self) -> int:
-        return len(self.kind)
 
 
 def encode(events: Iterable[Event]) -> bytes:
@@ -193,64 +171,42 @@ def _open(body: Buffer) -> tuple[list[str], memoryview]:
     return names, data[position:]
 
 
-def decode_columns(body: Buffer) -> EventColumns:
-    """Raises TraceBroken."""
+def decode_records(body: Buffer) -> tuple[list[str], memoryview]:
+    """The names, of which the first is "", and the records, one for each event. Raises
+    TraceBroken."""
     names, records = _open(body)
     try:
-        return _columns(names, expand_events(records, TRACE_CHUNK_EVENTS))
+        return names, _checked(names, expand_events(records, TRACE_CHUNK_EVENTS))
     except ValueError as error:
         raise TraceBroken(str(error)) from error
 
 
-def _columns(names: list[str], singles: Buffer) -> EventColumns:
-    events = memoryview(singles)
+def _checked(names: list[str], singles: Buffer) -> memoryview:
+    """What stands for something in these records does."""
+    events = memoryview(singles).cast("B")
     halves = events.cast("H")
-    columns = EventColumns(
-        names,
-        events.cast("q")[0::6],
-        events.cast("Q")[1::6],
-        events.cast("q")[2::6],
-        events.cast("Q")[3::6],
-        events.cast("I")[8::12],
-        halves[18::24],
-        halves[19::24],
-        halves[20::24],
-        halves[21::24],
-        halves[22::24],
-        events[46::EVENT_BYTES],
-        events,
-    )
-    kinds = bytes(columns.kind)
-    numbers = bytes(columns.topic) + bytes(columns.channel) + bytes(columns.client)
-    unknown = set(kinds) - _KINDS
+    numbers = b"".join(bytes(halves[at :: EVENT_BYTES // 2]) for at in _NAMED)
+    unknown = set(bytes(events[_KIND_AT::EVENT_BYTES])) - _KINDS
     if unknown:
         raise TraceBroken(f"events of kind {min(unknown)}, which is not known")
     if numbers and max(memoryview(numbers).cast("H")) >= len(names):
         raise TraceBroken("an event names what is not in the table")
-    return columns
+    return events
 
 
 def decode(body: Buffer) -> list[Event]:
     """Raises TraceBroken."""
-    columns = decode_columns(body)
-    return [_event(columns, index) for index in range(columns.rows)]
+    return list(_events(*decode_records(body)))
 
 
-def _event(columns: EventColumns, index: int) -> Event:
-    names = columns.names
-    return Event(
-        Kind(columns.kind[index]),
-        columns.time_ns[index],
-        names[columns.topic[index]],
-        names[columns.channel[index]] or None,
-        columns.partition[index],
-        columns.offset[index],
-        columns.message_id[index],
-        columns.attempts[index],
-        names[columns.client[index]] or None,
-        columns.trace_id[index],
-        columns.count[index],
-    )
+def _events(names: list[str], records: Buffer) -> Iterator[Event]:
+    for record in TRACE_RECORD.iter_unpack(records):
+        time_ns, id, offset, trace_id, count, topic, channel, client, *rest = record
+        attempts, partition, kind, _ = rest
+        yield Event(
+            Kind(kind), time_ns, names[topic], names[channel] or None, partition, offset, id,
+            attempts, names[client] or None, trace_id, count,
+        )  # fmt: skip
 
 
 def find(body: Buffer, message_id: int = 0, trace_id: int = 0) -> Iterator[Event]:
@@ -273,7 +229,4 @@ def _pick(body: Buffer, message_id: int, trace_id: int) -> Iterator[Event]:
         picked = pick_events(records, message_id, trace_id, TRACE_CHUNK_EVENTS)
     except ValueError as error:
         raise TraceBroken(str(error)) from error
-    if picked:
-        columns = _columns(names, picked)
-        for index in range(columns.rows):
-            yield _event(columns, index)
+    yield from _events(names, _checked(names, picked))
