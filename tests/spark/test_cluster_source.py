@@ -1,5 +1,6 @@
 """A cluster is read through any of its nodes, wherever its partitions are led."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -182,3 +183,11 @@ def test_one_node_is_asked_for_its_own_alone(cluster: FakeCluster) -> None:
         found = api.positions(["orders"], only_here=True)
     assert list(found.topics["orders"].partitions) == [0]
     assert found.elsewhere["orders"].partitions == {1: cluster.nodes[1].address}
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_offsets_hold_whichever_node_they_are_given_for(cluster: FakeCluster, named: int) -> None:
+    """An archive notes its beginning under the node that it had asked."""
+    given = {cluster.nodes[named].address: {"orders": {"0": 8, "1": -1}}}
+    reader = stream_reader(cluster.nodes[0], **both(cluster), startingOffsets=json.dumps(given))
+    assert rows(reader, reader.initialOffset())[1] == [8, 9]

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -29,7 +30,8 @@ from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Call, Ends, LogSpan, Positions
 from penstock.spark.brokerapi import NOT_READY, PAUSE_S_MAX, BrokerApi, name_of
 from penstock.spark.offsets import Log, LogId, Offsets, relocated, spans
-from penstock.spark.options import Options
+from penstock.spark.options import Bound, Options, PerPartition
+from penstock.wire.names import is_ephemeral
 
 T = TypeVar("T")
 
@@ -55,6 +57,23 @@ class BrokerLogs(NamedTuple):
             log in self.have and self.have[log].end < offset and self.answers[log.broker].nodes
             for log, offset in relocated(begun, self.have).items()
         )
+
+    def placed(self, bound: Bound) -> Bound:
+        """Offsets by the nsqds that answered. In a cluster any node speaks for its topics, so what
+        was given for one of them holds for whoever speaks now; but not of topics that each node has
+        for itself."""
+        if not all(one.nodes for one in self.answers.values()):
+            return bound
+        found: dict[str, PerPartition] = {}
+        for broker, topics in (bound.offsets or {}).items():
+            for topic, offsets in topics.items():
+                homes = {log.partition: log.broker for log in self.have if log.topic == topic}
+                if topic.startswith("_") or is_ephemeral(topic):
+                    homes = {}
+                for number, offset in offsets.items():
+                    at = homes.get(number, next(iter(homes.values()), broker))
+                    found.setdefault(at, {}).setdefault(topic, {})[number] = offset
+        return replace(bound, offsets=found or None)
 
 
 class Brokers:

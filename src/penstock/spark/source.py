@@ -41,7 +41,7 @@ from penstock.nsqdapi.calls import Ends
 from penstock.spark import offsets
 from penstock.spark.brokerapi import NOT_READY
 from penstock.spark.brokers import BrokerLogs, Brokers
-from penstock.spark.offsets import Log, Logs, Offsets, Range
+from penstock.spark.offsets import Log, Offsets, Range
 from penstock.spark.options import LATEST, Options, SourceOptions, read_options
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.wire.names import is_ephemeral
@@ -98,10 +98,10 @@ class _Log:
         self._schema = schema
         self._ended: Ends = {}  # deleted logs, as last heard
 
-    def _begins(self, brokers: Brokers, have: Logs, streaming: bool) -> Offsets:
+    def _begins(self, brokers: Brokers, found: BrokerLogs, streaming: bool) -> Offsets:
         """A batch that begins where nothing is yet is an empty one; a stream would begin too
         early."""
-        bound = self._options.starting
+        bound, have = found.placed(self._options.starting), found.have
         offsets.check_named("startingOffsets", bound, have, streaming)
         return offsets.resolve(bound, have, brokers.offset_at, falls_to_latest=not streaming)
 
@@ -210,9 +210,10 @@ class BatchReader(_Log, DataSourceReader):
             wanted = {(name, n) for name in there for n in options.assigned[name]}
             for topic, number in sorted(wanted - found.partitions):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
-            start = self._begins(brokers, found.have, streaming=False)
-            offsets.check_named("endingOffsets", options.ending, found.have, False)
-            end = offsets.resolve(options.ending, found.have, brokers.offset_at, True, LATEST)
+            start = self._begins(brokers, found, streaming=False)
+            ending = found.placed(options.ending)
+            offsets.check_named("endingOffsets", ending, found.have, False)
+            end = offsets.resolve(ending, found.have, brokers.offset_at, True, LATEST)
         have = found.have
         return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
 
@@ -236,7 +237,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         with Brokers(self._options) as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
-            start = self._begins(brokers, found.have, streaming=True)
+            start = self._begins(brokers, found, streaming=True)
         return {"initial": True, **offsets.to_document(start)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
