@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.pipelines import replay
+from penstock.pipelines import replay, topic_logs
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings
+from penstock.spark.delta_table import TableLocation
 
 from .node import Node, in_the_log, numbered
 from .sample import defaults
@@ -249,6 +250,7 @@ def test_a_table_of_several_is_replayed_where_no_topic_is_of_two(
         ("2", "orders", "a:4151", 5),
         ("3", "bills", "b:4151", 0),
         ("4", "orders", "b:4151", 4),
+        ("5", "orders", "b:4151", 10),
     ):
         archived(tmp_path / path, topic, 5, first)
         table = pa.table(DeltaTable(str(tmp_path / path)).to_pyarrow_table())
@@ -266,3 +268,10 @@ def test_a_table_of_several_is_replayed_where_no_topic_is_of_two(
     with pytest.raises(ConfigError, match="older ones are of an nsqd without a name"):
         replays.run(**lake)
     assert "5 of 5" in replays.run(**lake, where="broker IS NULL")
+    (tmp_path / "nodes").mkdir()
+    lake = {"table": str(tmp_path / "nodes"), "name": "three"}
+    for table in (rows[1], rows[4]):
+        write_deltalake(lake["table"], table, mode="append", partition_by=["topic", "date"])
+    nodes = [("orders", "one@a:4151"), ("orders", "one@b:4151")]  # of a cluster: the log is one
+    topic_logs.note(TableLocation(lake["table"], {}), "archive", nodes, {})
+    assert "10 of 10" in replays.run(**lake)

@@ -16,12 +16,14 @@ Columns that are not asked for are not read: Spark does not look into the functi
 be named. Conditions hold for files and for rows.
 """
 
+from __future__ import annotations
+
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,6 +36,9 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.pipelines.delta_reader import Condition, constants, expression
 from penstock.spark.delta_table import NULL_DIRECTORY, TableLocation, partition_text
+
+if TYPE_CHECKING:
+    from penstock.pipelines.topic_logs import Topics
 
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # as Spark writes times
 _AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
@@ -129,10 +134,12 @@ class Reading:
 # Each nsqd counts a topic's offsets by itself. In a table of several those of one topic interleave,
 # and every offset looks as if it were there twice. Rows from before the table had the column
 # `broker` are of the nsqd with which it began: another name may go on behind them, not beside them.
+# Nodes of a cluster have one log, and each of them may have been asked for a part of its rows.
 
 
-def require_one_broker(path: str, frame: DataFrame) -> None:
-    """ConfigError when the rows of some topic and partition are of several nsqds."""
+def require_one_broker(path: str, frame: DataFrame, known: Topics) -> None:
+    """ConfigError when the rows of some topic and partition are of several nsqds. `known`: which
+    logs the table has noted."""
     if BROKER not in frame.columns:
         return
     spans = frame.groupBy("topic", "partition", BROKER).agg(
@@ -142,6 +149,8 @@ def require_one_broker(path: str, frame: DataFrame) -> None:
     for row in spans.collect():
         found.setdefault((row.topic, row.partition), []).append(row)
     for (topic, _), rows in sorted(found.items()):
+        if topic in known and known[topic].is_one_of(row.broker or "" for row in rows):
+            continue
         named = [row for row in rows if row.broker is not None]
         unnamed = [row for row in rows if row.broker is None]
         if len(named) > 1 or (named and unnamed and unnamed[0].most >= named[0].least):

@@ -30,6 +30,7 @@ from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi import calls
+from penstock.pipelines import topic_logs
 from penstock.pipelines.delta_frames import frame_of, require_one_broker
 from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, LakeTable
 from penstock.pipelines.progress import Progress
@@ -128,8 +129,9 @@ def _table(settings: Settings) -> LakeTable:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
-    if settings.text("table") and not settings.text("broker"):  # each time: tables grow
-        require_one_broker(settings.text("table"), source.wanted(lean=True))
+    if source.table is not None and not settings.text("broker"):  # each time: tables grow
+        known = topic_logs.known(source.table.location)
+        require_one_broker(settings.text("table"), source.wanted(lean=True), known)
     if settings.flag("dry-run"):
         say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)

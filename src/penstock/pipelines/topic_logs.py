@@ -85,6 +85,11 @@ class TopicLog(NamedTuple):
         parts = (each.partition("@") for each in self.noted)
         return {name for each, _, name in parts if each == identity}
 
+    def is_one_of(self, brokers: Iterable[str]) -> bool:
+        """Whether these brokers had the same log, as nodes of a cluster have."""
+        found = [self.of(broker) for broker in brokers]
+        return len(found[0]) == 1 and all(each == found[0] for each in found)
+
 
 Topics = Mapping[str, TopicLog]
 

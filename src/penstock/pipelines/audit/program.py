@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
+from penstock.pipelines import topic_logs
 from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.report import Report, lines, page, verdict
@@ -189,7 +190,7 @@ def _archive(
     columns = ("partition", "offset", "id", "timestamp", "topic", "broker")
     frame = frame_of(session, location, data, conditions, columns)
     if not broker:
-        require_one_broker(location.uri, frame)
+        require_one_broker(location.uri, frame, topic_logs.known(location))
     return frame.selectExpr(*_AS_ROWS)
 
 
