@@ -2,8 +2,10 @@
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit import program as audit
+from penstock.pipelines.audit.rules import Rules
 from penstock.pipelines.progress import Progress
+from penstock.spark.options import read_options
 
 from ..sample import defaults
 from ..tracetable import T0_US, healthy, write
@@ -49,6 +53,15 @@ def test_an_audit_of_nothing_is_refused(audited: Any, tmp_path: Path) -> None:
         audit.check(defaults(audit.SETTINGS, topic="orders", trace="x", to="yesterday"))
     with pytest.raises(DataLost, match=r"from \S+Z to \S+Z: nothing can be judged"):
         audited(healthy(10).table(), to="2020-01-01T00:00:00Z", **{"from": "2019-01-01T00:00:00Z"})
+
+
+def test_the_log_is_read_from_any_time_that_an_archive_has() -> None:
+    """A number of milliseconds before 1973 is a time in seconds, or none."""
+    session, since = MagicMock(), datetime(1972, 1, 1, tzinfo=UTC)
+    rules = Rules(since, since + timedelta(days=1), since, 0, 0)
+    audit._log(session, defaults(audit.SETTINGS, topic="orders"), rules)
+    given = session.read.format().schema().options.call_args.kwargs
+    assert read_options(given, streaming=False).starting.time_ms == since.timestamp() * 1000
 
 
 # --- audits of a topic with four partitions ---

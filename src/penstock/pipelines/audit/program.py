@@ -201,8 +201,8 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> DataFrame:
     options = {
         "url": settings.text("url"),
         "subscribe": settings.text("topic"),
-        "startingTimestamp": str(int(rules.since.timestamp() * 1000)),
-        "endingTimestamp": str(int(rules.until.timestamp() * 1000)),
+        "startingTimestamp": moment(rules.since),
+        "endingTimestamp": moment(rules.until),
         "failOnDataLoss": "false",
         "minPartitions": "4",
         **({"caFile": ca_file} if ca_file else {}),
