@@ -12,6 +12,7 @@ from penstock.errors import DataLost, FetchFailed, QueryRefused
 from penstock.nsqadmin.console import Query, Source
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.brokers import Brokers
+from penstock.spark.options import read_options
 
 from .fakebroker import FakeBroker, FakeCluster
 from .test_reader import batch_reader, latest, read, stream_reader
@@ -191,3 +192,11 @@ def test_offsets_hold_whichever_node_they_are_given_for(cluster: FakeCluster, na
     given = {cluster.nodes[named].address: {"orders": {"0": 8, "1": -1}}}
     reader = stream_reader(cluster.nodes[0], **both(cluster), startingOffsets=json.dumps(given))
     assert rows(reader, reader.initialOffset())[1] == [8, 9]
+
+
+def test_a_leader_that_has_just_moved_is_asked_where_it_is_now(cluster: FakeCluster) -> None:
+    _, two = cluster.nodes
+    with Brokers(read_options({"subscribe": "orders", **both(cluster)}, True)) as brokers:
+        have = brokers.found().have
+        cluster.leaders = dict.fromkeys(cluster.leaders, two)
+        assert {brokers.offset_after(log, 0, 1 << 20) for log in have} == {10, 5}

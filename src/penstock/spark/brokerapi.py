@@ -151,12 +151,8 @@ class BrokerApi:
                     position, deadline_s = max(fetched.next_offset, position), 0.0
                 return
             except FetchFailed as error:
-                now_s = time.monotonic()
-                deadline_s = deadline_s or now_s + limits.SPARK_LEADER_WAIT_S
-                if now_s >= deadline_s or not self._may_have_moved(topic, identity, error):
-                    raise
-                if self.at(topic, partition) is leader:
-                    time.sleep(limits.SPARK_LEADER_PAUSE_S)
+                deadline_s = deadline_s or time.monotonic() + limits.SPARK_LEADER_WAIT_S
+                self._await_leader(leader, (topic, identity, partition), error, deadline_s)
 
     def _fetches(
         self, call_from: Callable[[int], Call[Fetched]], position: int, to_offset: int
@@ -240,6 +236,26 @@ class BrokerApi:
             except FetchFailed as error:
                 logger.info("a node of the cluster does not answer: %s", error)
         return found
+
+    def ask_leader(self, log: tuple[str, str, int], call: Call[T]) -> T:
+        """Of a log (topic, identity, partition), whoever leads it by then."""
+        deadline_s = time.monotonic() + limits.SPARK_LEADER_WAIT_S
+        while True:
+            leader = self.at(log[0], log[2])
+            try:
+                return leader.ask(call)
+            except FetchFailed as error:
+                self._await_leader(leader, log, error, deadline_s)
+
+    def _await_leader(
+        self, leader: BrokerApi, log: tuple[str, str, int], error: FetchFailed, deadline_s: float
+    ) -> None:
+        """Raises the error of this leader where there will be no other."""
+        topic, identity, partition = log
+        if time.monotonic() >= deadline_s or not self._may_have_moved(topic, identity, error):
+            raise error
+        if self.at(topic, partition) is leader:
+            time.sleep(limits.SPARK_LEADER_PAUSE_S)
 
     def _may_have_moved(self, topic: str, identity: str, error: FetchFailed) -> bool:
         """Is it worth reading the partition again, at its present leader?"""

@@ -110,7 +110,7 @@ class Brokers:
         return self._ask(log, calls.offset_after(log.topic, offset, length, log.partition))
 
     def _ask(self, log: Log, call: Call[int]) -> int:
-        return self._again(lambda: self.api(log.broker).at(log.topic, log.partition).ask(call))
+        return self._again(lambda: self.api(log.broker).ask_leader(log.id, call))
 
     def _again(self, ask: Callable[[], T]) -> T:
         """The answer, tried again where an nsqd may be about to come back, or to have a leader."""
