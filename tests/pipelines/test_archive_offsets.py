@@ -11,11 +11,13 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi.calls import LogSpan, Positions
 from penstock.pipelines import archive, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, Reached, following
 from penstock.pipelines.checkpoints import Starting, new_application
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.topic_logs import TopicLog
+from penstock.spark.brokers import BrokerLogs
 from penstock.spark.delta_table import Properties, TableLocation, commit
 from penstock.spark.offsets import Log
 from spark.fakebroker import FakeBroker
@@ -38,12 +40,15 @@ def found(
     present: list[Log],
     gone: tuple[str, ...] = (),
     ended: Mapping[str, Mapping[int, int]] | None = None,
+    nodes: tuple[str, ...] = (),
 ) -> dict[Log, int]:
     def refused(lost: DataLost) -> None:
         raise lost
 
     ends: Any = {"orders": ended or {}}
-    return following(reached, notes, present, gone, ends, refused)
+    answers = {"a:1": Positions({}, nodes=nodes)}
+    logs = BrokerLogs(dict.fromkeys(present, LogSpan(0, 9)), answers, frozenset(), frozenset())
+    return following(reached, notes, logs, gone, ends, refused)
 
 
 def test_an_nsqd_that_moved_is_known_by_its_log() -> None:
@@ -67,6 +72,13 @@ def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> Non
     for ends, lost in (({0: 9}, "offsets 8 to 8"), ({0: 8, 1: 3}, "partition 1.*offsets 0 to 2")):
         with pytest.raises(DataLost, match=rf"{lost} were not archived.*onTopicDeleted"):
             found(BOTH, notes, [A], ended={"two": ends})
+
+
+def test_a_topic_of_a_cluster_is_back_at_any_node() -> None:
+    reached, notes = {("orders", "b:1", 0): 7}, known("two@b:1")
+    assert found(reached, notes, [A], ended={"two": {0: 8}}) == {}
+    with pytest.raises(DataLost, match="deleted and made again"):
+        found(reached, notes, [A], ended={"two": {0: 8}}, nodes=("a:1", "b:1"))
 
 
 @each(

@@ -162,7 +162,7 @@ def _shares_files(settings: Settings, table: DeltaTable | None) -> bool:
         return tuple(table.metadata().partition_columns) == SHARED
     if "share-files" in settings.explicit:
         return settings.flag("share-files")
-    return len({log.topic for log in present_logs(settings)}) >= limits.LAKE_TOPICS_APART_MAX
+    return len(present_logs(settings).topics) >= limits.LAKE_TOPICS_APART_MAX
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError, DataLost
-from penstock.nsqdapi.calls import Ends, LogSpan
+from penstock.nsqdapi.calls import Ends
 from penstock.pipelines import checkpoints, topic_logs
 from penstock.pipelines.checkpoints import Starting
 from penstock.pipelines.delta_reader import LakeTable
@@ -24,7 +24,7 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
 from penstock.spark.brokerapi import name_of
-from penstock.spark.brokers import Brokers
+from penstock.spark.brokers import BrokerLogs, Brokers
 from penstock.spark.delta_table import TableLocation
 from penstock.spark.offsets import WANTED, Log, OnLoss
 from penstock.spark.options import comma_separated, read_options
@@ -55,10 +55,10 @@ def subscription(settings: Settings) -> dict[str, str]:
     return nsqds(settings, ",".join(settings.texts("topics")), settings.text("pattern"))
 
 
-def present_logs(settings: Settings) -> dict[Log, LogSpan]:
+def present_logs(settings: Settings) -> BrokerLogs:
     """The logs to archive. ConfigError for a wrong setting."""
     with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
-        return brokers.found().have
+        return brokers.found()
 
 
 class Beginning:
@@ -73,8 +73,8 @@ class Beginning:
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
         self._known = topic_logs.known(location)
-        self.logs = present_logs(settings)
-        self.topics = {log.topic for log in self.logs}
+        self._found = present_logs(settings)
+        self.logs, self.topics = self._found.have, self._found.topics
         self.owned = self.topics | self._named
         self._recovers = settings.flag("recover") and not has_checkpoint
         if self._recovers:
@@ -121,8 +121,7 @@ class Beginning:
             reached[topic][partition] = offset
         if self._several:
             gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
-            logs, on_deleted = list(self.logs), self._on_deleted
-            recovered = following(highest, self._known, logs, gone, ended, on_deleted)
+            recovered = following(highest, self._known, self._found, gone, ended, self._on_deleted)
             old -= reached.keys()
         else:
             present = {log.topic: log.identity for log in self.logs}
@@ -230,7 +229,7 @@ def check_read(
 def following(
     reached: Reached,
     known: Mapping[str, TopicLog],
-    present: Collection[Log],
+    present: BrokerLogs,
     gone: Collection[str],
     ended: Ends,
     on_deleted: OnLoss,
@@ -238,23 +237,23 @@ def following(
     """Of the present logs, those with messages in the table, each with the offset behind its last
     one. `gone` are nsqds that are given up, `ended` has the ends of logs of deleted topics.
     DataLost where it is not certain."""
-    by_identity = {log.id: log for log in present}
-    present_in = {(log.topic, log.broker) for log in present}
+    by_identity = {log.id: log for log in present.have}
+    present_in = {(log.topic, log.broker) for log in present.have}
     found: dict[Log, int] = {}
     deleted: dict[tuple[str, str], dict[int, int]] = {}
     for (topic, broker, partition), offset in sorted(reached.items()):
         noted = known.get(topic, TopicLog())
+        is_back = topic in present.topics if present.are_nodes else (topic, broker) in present_in
         identity = topic_logs.identity_of(noted, topic, broker, (topic, "", partition) in reached)
         log = by_identity.get((topic, identity, partition))
         if log is not None:
             found[log] = max(offset + 1, found.get(log, 0))
         elif {broker, *noted.brokers(identity)} & set(gone):
             continue
-        elif identity in ended.get(topic, {}) and (topic, broker) not in present_in:
+        elif identity in ended.get(topic, {}) and not is_back:
             parts = deleted.setdefault((topic, identity), {})
             parts[partition] = max(offset, parts.get(partition, -1))
         else:
-            is_back = (topic, broker) in present_in
             away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
             raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
     for (topic, identity), parts in deleted.items():

@@ -114,11 +114,10 @@ def _check_nsqds(settings: Settings, progress: Progress) -> None:
     names = ", ".join(sorted(found.answers)) or settings.text("url")
     if TOPIC not in found.topics:
         raise ConfigError("url", names, f"nothing was ever traced there: it has no topic {TOPIC}")
-    are_nodes = all(answer.nodes for answer in found.answers.values())
-    if len(found.answers) > 1 and not are_nodes:
+    if len(found.answers) > 1 and not found.are_nodes:
         rule = "they are not nodes of one cluster: each nsqd needs a trace table of its own"
         raise ConfigError("url", names, rule)
-    if "" in found.answers and are_nodes:
+    if "" in found.answers and found.are_nodes:
         progress.say("this has the events of one node: --lookupd brings those of its whole cluster")
 
 

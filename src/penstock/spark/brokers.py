@@ -51,6 +51,11 @@ class BrokerLogs(NamedTuple):
     def partitions(self) -> set[tuple[str, int]]:
         return {(log.topic, log.partition) for log in self.have}
 
+    @property
+    def are_nodes(self) -> bool:
+        """Those that answered are of a cluster: its topics are the same at all of them."""
+        return bool(self.answers) and all(one.nodes for one in self.answers.values())
+
     def is_behind(self, begun: Offsets) -> bool:
         """Does a new leader have less on its disk than was read of the one before it?"""
         return any(
@@ -62,7 +67,7 @@ class BrokerLogs(NamedTuple):
         """Offsets by the nsqds that answered. In a cluster any node speaks for its topics, so what
         was given for one of them holds for whoever speaks now; but not of topics that each node has
         for itself."""
-        if not all(one.nodes for one in self.answers.values()):
+        if not self.are_nodes:
             return bound
         found: dict[str, PerPartition] = {}
         for broker, topics in (bound.offsets or {}).items():
