@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -133,42 +133,24 @@ class _Index:
 
 def _in_order(placed: list[tuple[RecordPosition, Run]]) -> list[Run]:
     """The heaviest selection whose positions rise. `placed` is in the order of the queue."""
-    ranks = {one: rank for rank, one in enumerate(sorted(position for position, _ in placed))}
-    best = _PrefixMaximum(len(placed))
+    ends: list[RecordPosition] = []  # of selections of which none is lighter than one before it
+    best: list[tuple[int, int]] = []  # the weight of each, and the number of its last
     before: list[int] = []  # the one that goes before each in the best selection that ends with it
-    weight_max, last = 0, -1
     for number, (position, run) in enumerate(placed):
-        weight, previous = best.below(ranks[position])
-        before.append(previous)
+        at = bisect_left(ends, position)
+        weight, previous = best[at - 1] if at else (0, -1)
         weight += run.length
-        best.raise_to(ranks[position], weight, number)
-        if weight > weight_max:
-            weight_max, last = weight, number
+        before.append(previous)
+        behind = at  # these end later, and weigh no more
+        while behind < len(best) and best[behind][0] <= weight:
+            behind += 1
+        ends[at:behind], best[at:behind] = [position], [(weight, number)]
     chosen: list[Run] = []
+    last = best[-1][1] if best else -1
     while last >= 0:
         chosen.append(placed[last][1])
         last = before[last]
     return chosen[::-1]
-
-
-class _PrefixMaximum:
-    """The greatest weight among the first n positions, as positions get theirs (a Fenwick tree)."""
-
-    def __init__(self, count: int) -> None:
-        self._best = [(0, -1)] * (count + 1)
-
-    def below(self, rank: int) -> tuple[int, int]:
-        best = (0, -1)
-        while rank:
-            best = max(best, self._best[rank])
-            rank &= rank - 1
-        return best
-
-    def raise_to(self, rank: int, weight: int, number: int) -> None:
-        rank += 1
-        while rank < len(self._best):
-            self._best[rank] = max(self._best[rank], (weight, number))
-            rank += rank & -rank
 
 
 def _insert(
