@@ -29,7 +29,7 @@ from penstock.broker.commits.record import prepared_commits
 from penstock.broker.partition.journal import Journal
 from penstock.broker.topics import directories
 from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
-from penstock.errors import LogDamaged, StorageError
+from penstock.errors import StorageError
 from penstock.kernel import Section, Stray, decode_bodies, decode_sections, id_at
 from penstock.log.disk import Disk, lock_directory
 from penstock.log.fold import ChannelState, Folded, clamped
@@ -210,31 +210,23 @@ class WriteBack:
         self, log: PartitionLog, queues: list[_Queue], report: TopicWritten, partition: int
     ) -> None:
         floor = min(queue.floor for queue in queues)
-        for offset, record, due_ns, has_extras in self._messages(log, floor, report, partition):
+        for offset, record, due_ns, has_extras in _messages(log, floor):
             taken = [queue.take(offset, record, due_ns) for queue in queues]
             if any(taken):
                 report.with_extras += has_extras
                 self._report.largest_bytes = max(self._report.largest_bytes, len(record.body))
             self._seen += 1
             self._on_progress(self._seen)
+        report.damaged += [(partition, *one[:2]) for one in log.damaged if one[1] > floor]
 
-    def _messages(
-        self, log: PartitionLog, offset: int, report: TopicWritten, partition: int
-    ) -> Iterator[tuple[int, Record, int, bool]]:
-        """(offset, message, due time, has extras), without corrupt ones."""
-        while offset < log.written_end:
-            try:
-                for header, data in log.batches(offset):
-                    bodies, sections = decode_bodies(data, 0), decode_sections(data, 0)
-                    of_batch = header.base_id, header.timestamp_ns, sections
-                    for index in range(max(offset - header.base_offset, 0), header.count):
-                        message = _message(bodies[index], index, *of_batch)
-                        yield (header.base_offset + index, *message)
-                    offset = header.base_offset + header.count
-            except LogDamaged as error:
-                to_offset = max(error.to_offset, offset + 1)
-                report.damaged.append((partition, offset, to_offset))
-                offset = to_offset
+
+def _messages(log: PartitionLog, floor: int) -> Iterator[tuple[int, Record, int, bool]]:
+    """(offset, message, due time, has extras), without corrupt ones, which the log notes."""
+    for header, data in log.intact_batches(floor):
+        bodies, sections = decode_bodies(data, 0), decode_sections(data, 0)
+        of_batch = header.base_id, header.timestamp_ns, sections
+        for index in range(max(floor - header.base_offset, 0), header.count):
+            yield header.base_offset + index, *_message(bodies[index], index, *of_batch)
 
 
 def _message(
