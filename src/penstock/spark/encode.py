@@ -7,13 +7,12 @@ out by numpy. Headers are JSON objects, so they cost an object each; rows withou
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import limits
 from penstock.kernel import Section, encode_columns
@@ -132,40 +131,15 @@ def _nanoseconds(column: pa.Array) -> pa.Array:
 
 
 def _headers(column: pa.Array) -> pa.Array:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _written_headers(column)
-    ends = column.offsets.to_pylist()
-    names, values = _entries(column, ends[0], ends[-1])
-
-    def text_of(index: int) -> bytes | None:
-        low, high = ends[index] - ends[0], ends[index + 1] - ends[0]
-        return _header_text(names[low:high], values[low:high]) if low < high else None
-
-    return _texts(column, text_of)
-
-
-def _written_headers(column: pa.Array) -> pa.Array:
-    """JSON objects of texts, as they are; one without members is no headers."""
-    written = column.cast(pa.binary()).to_pylist()
-
-    def text_of(index: int) -> bytes | None:
-        try:
-            has_members = msgspec.json.decode(written[index], type=dict[str, str])
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise ValueError(f"the headers are no JSON object of texts: {error}") from error
-        return written[index] if has_members else None
-
-    return _texts(column, text_of)
-
-
-def _texts(column: pa.Array, text_of: Callable[[int], bytes | None]) -> pa.Array:
-    """BadRow for the rows of which `text_of` raises the first reason, all at once: a batch may have
-    thousands, and is looked at again for each reason."""
-    texts: list[bytes | None] = [None] * len(column)
+    """BadRow for the rows of the first reason, all at once: a batch may have thousands, and is
+    looked at again for each reason."""
+    texts: list[bytes | None] = []
     bad: dict[str, list[int]] = {}
-    for index in np.flatnonzero(valid_of(column)).tolist():
+    for index, value in enumerate(column.to_pylist()):
+        texts.append(None)
         try:
-            texts[index] = text_of(index)
+            if value is not None:
+                texts[-1] = _checked(value) if isinstance(value, str) else _header_text(value)
         except ValueError as error:
             bad.setdefault(str(error), []).append(index)
     if bad:
@@ -174,28 +148,36 @@ def _texts(column: pa.Array, text_of: Callable[[int], bytes | None]) -> pa.Array
     return pa.array(texts, pa.binary())
 
 
-def _entries(column: pa.Array, low: int, high: int) -> tuple[list[Any], list[Any]]:
-    """Names and values of all rows, end to end: of maps, or of Kafka's arrays of structs."""
-    if isinstance(column, pa.MapArray):
-        return column.keys[low:high].to_pylist(), column.items[low:high].to_pylist()
-    entries = column.values[low:high]
-    names, values = (pc.struct_field(entries, [name]) for name in ("key", "value"))
-    return names.to_pylist(), values.to_pylist()
+def _checked(text: str) -> bytes | None:
+    """A JSON object of texts, as it is; one without members is no headers. Raises ValueError."""
+    try:
+        has_members = msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the headers are no JSON object of texts: {error}") from error
+    return text.encode() if has_members else None
 
 
-def _header_text(names: list[Any], values: list[Any]) -> bytes:
+def _header_text(entries: Iterable[Any]) -> bytes | None:
     """As a JSON object. Raises ValueError."""
+    pairs = pairs_of(entries)
+    names = [name for name, _ in pairs]
     if None in names or len(set(names)) < len(names):
         shown = ", ".join(map(repr, names))
         raise ValueError(f"a header has no name, or is there twice: {shown}")
     members = []
-    for name, value in zip(names, values, strict=True):
+    for name, value in pairs:
         try:
             text = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError as error:
             raise ValueError(f"header {name!r} is not UTF-8, and headers are JSON") from error
         members.append(f"{quoted(name)}: {'null' if text is None else quoted(text)}")
-    return f"{{{', '.join(members)}}}".encode()
+    return f"{{{', '.join(members)}}}".encode() if members else None
+
+
+def pairs_of(entries: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Names and values of a map, or of Kafka's array of structs; an entry may be null."""
+    pairs = (tuple(each.values()) if isinstance(each, dict) else each for each in entries)
+    return [pair or (None, None) for pair in pairs]
 
 
 # --- Arrow's buffers ---

@@ -24,6 +24,7 @@ from penstock import limits
 from penstock.errors import RowsRefused
 from penstock.spark.delta_files import gathered, write
 from penstock.spark.delta_table import Shape, TableLocation, check_fits, commit
+from penstock.spark.encode import pairs_of
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -125,8 +126,7 @@ def _entries(headers: Any) -> list[dict[str, Any]] | None:
             headers = list(msgspec.json.decode(headers, type=dict[str, str | None]).items())
         except (msgspec.DecodeError, ValueError, RecursionError):
             headers = [(None, headers)]
-    pairs = [tuple(each.values()) if isinstance(each, dict) else each for each in headers]
     return [
         {"key": name, "value": value.encode() if isinstance(value, str) else value}
-        for name, value in (pair or (None, None) for pair in pairs)
+        for name, value in pairs_of(headers)
     ]
