@@ -40,6 +40,7 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from penstock.log.fold import ChannelState, normalised
@@ -322,12 +323,12 @@ class Merge:
         return self.owners[queue][start:end].count(queue)
 
     def _state(self, channel: int, segments: Iterable[Segment]) -> ChannelState:
-        wanted = {owner: _Ordinals(ranges) for owner, ranges in self._wanted[channel].items()}
+        wanted = {owner: sorted(ranges) for owner, ranges in self._wanted[channel].items()}
         finished: list[tuple[int, int]] = []
         offset = done = 0  # `done`: what stands between it and `offset` is not wanted
         for queue, start, end in segments:
             at = start
-            for first, last in wanted[queue].within(start, end) if queue in wanted else ():
+            for first, last in _within(wanted.get(queue, ()), start, end):
                 offset += self._stored(queue, at, first)
                 if offset > done:
                     finished.append((done, offset))
@@ -339,20 +340,8 @@ class Merge:
         return normalised(0, 0, finished, ())
 
 
-class _Ordinals:
-    """Ranges of one queue, looked through once and upwards."""
-
-    def __init__(self, ranges: list[tuple[int, int]]) -> None:
-        self._ranges = sorted(ranges)
-        self._next = 0
-
-    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Their parts in [start, end)."""
-        ranges = self._ranges
-        while self._next < len(ranges) and ranges[self._next][0] < end:
-            first, last = ranges[self._next]
-            if last > start:
-                yield max(first, start), min(last, end)
-            if last > end:
-                return  # the next segment of the queue has the rest
-            self._next += 1
+def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts in [start, end) of ranges that rise and lie apart."""
+    behind = bisect_right(ranges, start, key=lambda one: one[1])
+    for first, last in takewhile(lambda one: one[0] < end, islice(ranges, behind, None)):
+        yield max(first, start), min(last, end)
