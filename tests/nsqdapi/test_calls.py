@@ -159,7 +159,11 @@ def test_other_answers() -> None:
     numbered = calls.publish("t", b"x", "/mpub", [("sequence", "3")])
     assert numbered.target == "/mpub?topic=t&sequence=3"
     assert calls.positions().is_answered(b'{"topics":{}}', {})
-    assert not calls.positions().is_answered(b'{"message":"NOT_FOUND"}', {})
+    no_path = b'{"message":"NOT_FOUND"}'
+    assert not calls.positions().is_answered(no_path, {})
+    assert str(calls.refusal("u", 404, no_path)).endswith(
+        "Penstock's nsqd has this path: is it another's?"
+    )
 
 
 def test_refusals_have_a_status_and_a_name() -> None:

@@ -81,7 +81,10 @@ def code_of(body: bytes) -> str:
 
 
 def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
-    return BrokerRefused(url, status, code_of(body), document_of(body) or {})
+    code, document = code_of(body), document_of(body) or {}
+    if (status, code) == (404, "NOT_FOUND"):
+        document = {"reason": "Penstock's nsqd has this path: is it another's?", **document}
+    return BrokerRefused(url, status, code, document)
 
 
 # --- positions of logs ---
