@@ -16,24 +16,14 @@ Count = Callable[[Path, str, Any], int]  # of the rows whose column has that val
 
 
 def pyarrow_dataset(path: Path, column: str, value: Any) -> int:
-    data = DeltaTable(path).to_pyarrow_dataset()
-    field = pc.field(column)
-    kind = data.schema.field(column).type
-    return int(
-        data.to_table(
-            filter=field.is_null() if value is None else field == pa.scalar(value, kind)
-        ).num_rows
-    )
+    data, field = DeltaTable(path).to_pyarrow_dataset(), pc.field(column)
+    there = pa.scalar(value, data.schema.field(column).type)
+    return int(data.to_table(filter=field.is_null() if value is None else field == there).num_rows)
 
 
 def pyarrow_table(path: Path, column: str, value: Any) -> int:
     where = pc.field(column).is_null() if value is None else [(column, "=", value)]
     return int(DeltaTable(path).to_pyarrow_table(filters=where).num_rows)
-
-
-def pandas(path: Path, column: str, value: Any) -> int:
-    where = pc.field(column).is_null() if value is None else [(column, "=", value)]
-    return len(DeltaTable(path).to_pandas(filters=where))
 
 
 def delta_rs(path: Path, column: str, value: Any) -> int:
@@ -62,10 +52,10 @@ def console(path: Path, column: str, value: Any) -> int:
     return int(reply.rows[0][0])
 
 
+# pandas has the rows of pyarrow's table.
 READERS: dict[str, Count] = {
     "pyarrow dataset": pyarrow_dataset,
     "pyarrow table": pyarrow_table,
-    "pandas": pandas,
     "delta-rs": delta_rs,
     "Polars": polars,
     "DuckDB": duck,

@@ -137,7 +137,7 @@ def test_the_check_finds_a_table_that_does_not_say_what_it_knows(
     """And nsqadmin is right about it all the same."""
     monkeypatch.setattr(Shape, "properties", {})
     path = make_trace(tmp_path / "trace")
-    for name in ("pyarrow dataset", "pyarrow table", "pandas", "DuckDB"):
+    for name in ("pyarrow dataset", "pyarrow table", "DuckDB"):
         assert {column for column, *_ in wrong(path, READERS[name])} >= {"topic", "offset"}
     assert wrong(path, READERS["nsqadmin"]) == []
 

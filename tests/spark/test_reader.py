@@ -52,12 +52,6 @@ def three_batches(broker: FakeBroker) -> None:
         broker.topic("orders").publish([b"x"] * 10)
 
 
-def test_a_range_is_read_in_several_requests(broker: FakeBroker) -> None:
-    three_batches(broker)
-    assert read(batch_reader(broker, fetchBytes="1"), whole(start=3, end=25)) == list(range(3, 25))
-    assert len(broker.requests) == 3
-
-
 @pytest.mark.parametrize(
     ("hurt", "left", "reason"),
     [
