@@ -17,8 +17,8 @@ from penstock.trace.events import (
     Kind,
     decode,
     encode,
-    encode_records,
     find,
+    parts_of,
     ranges,
 )
 from penstock.trace.search import Copy, context_of, copies, read_trace_id
@@ -156,7 +156,7 @@ def test_no_bytes_at_all_make_it_fail_otherwise() -> None:
 
 def test_half_an_event_is_refused() -> None:
     with pytest.raises(ValueError, match="make no body"):
-        encode_records(["orders"], bytes(EVENT_BYTES - 1))
+        parts_of(["orders"], bytes(EVENT_BYTES - 1))
 
 
 # --- trace ids as people write them, and where messages are looked up for their `traceparent` ---

@@ -128,16 +128,12 @@ def encode(events: Iterable[Event]) -> bytes:
         )
         for event in events
     )
-    return encode_records(list(numbers), records)
-
-
-def encode_records(names: Sequence[str], records: Buffer) -> bytes:
-    """A body of encoded events; name 1 is the first of `names`."""
-    return b"".join(parts_of(names, records))
+    return b"".join(parts_of(list(numbers), records))
 
 
 def parts_of(names: Sequence[str], records: Buffer) -> list[Buffer]:
-    """The same without a copy of the events: the bytes before them, and the events."""
+    """A body of encoded events, without a copy of them: the bytes before them, and the events. Name
+    1 is the first of `names`."""
     texts = [name.encode("utf-8", "replace")[:NAME_BYTES_MAX] for name in names]
     body = memoryview(records)
     if len(texts) > NAMES_MAX or len(body) % EVENT_BYTES:
