@@ -206,14 +206,10 @@ def test_columns_by_what_they_are() -> None:
     assert found == {"body": "Body", "key": "KEY", **others}
 
 
-def test_the_option_goes_before_the_column() -> None:
-    assert columns("body string, topic string") == {"body": "body"}
-
-
 def test_columns_of_the_source_can_be_written() -> None:
     ddl = "topic string, partition int, offset bigint, timestamp timestamp, id string"
     found = columns(ddl + ", attempts smallint, body binary")
-    assert list(found) == ["partition", "timestamp", "body"]
+    assert list(found) == ["partition", "timestamp", "body"]  # the topic is that of the option
 
 
 @each(

@@ -14,8 +14,8 @@ from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.segment import LogSettings
 from penstock.takeover import topicbuild
-from penstock.takeover.diskqueue import Meta, Record, format_meta
-from penstock.takeover.takeover import Takeover, count
+from penstock.takeover.diskqueue import Record
+from penstock.takeover.takeover import Takeover
 from penstock.takeover.topicbuild import BuildSettings, Progress
 from sim.clock import START_WALL_NS, FakeClock
 from sim.disk import Call, Fault, SimDisk
@@ -106,17 +106,6 @@ def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk) -> None:
     assert served(disk) == expected(SEVERAL)
 
 
-def test_bad_bytes_are_reported(disk: SimDisk) -> None:
-    write_file(disk, PATH, "lone.diskqueue.000007.dat", b"\xff" * 99)
-    meta = Meta(5, 0, 0, 7, 99)
-    write_file(disk, PATH, "lone.diskqueue.meta.dat", format_meta(meta))
-    report = count(disk, PATH, False)
-    assert report.bad_bytes == 99
-    done = Takeover(disk, PATH, PATH, settings_of()).run()
-    assert done is not None
-    assert (done.messages, done.bad_bytes) == (13 + 5, 99)
-
-
 def test_sorting_with_files_and_small_segments(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,14 +115,6 @@ def test_sorting_with_files_and_small_segments(
     take_over(disk, log=LogSettings(segment_bytes_max=500), on_progress=reply.append)
     assert reply[-1].bytes_done == reply[-1].bytes_total
     assert served(disk) == expected(SEVERAL)
-
-
-def test_a_second_data_path_is_left_as_it_is(disk: SimDisk) -> None:
-    before = tree(disk, PATH)
-    disk.mkdir("/q")
-    Takeover(disk, PATH, "/q", settings_of()).run()
-    assert tree(disk, PATH) == before
-    assert served(disk, "/q") == expected(SEVERAL)
 
 
 # --- what is refused ---

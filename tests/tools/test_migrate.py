@@ -38,6 +38,7 @@ def test_into_another_directory(old: Path, penstock: Run) -> None:
     new = old.parent / "new"
     report = as_json(penstock("migrate", old, "--to", new, "--json"))
     assert [(topic["name"], topic["stored"]) for topic in report["topics"]] == [("t", 6)]
+    assert [queue["found"]["bad_bytes"] for queue in report["topics"][0]["queues"]] == [0, 0, 17]
     assert names(old) == before
     assert names(new) == {"topics", "takeover-report.json", "penstock.lock"}
 
