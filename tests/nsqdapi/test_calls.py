@@ -161,9 +161,7 @@ def test_other_answers() -> None:
     assert calls.positions().is_answered(b'{"topics":{}}', {})
     no_path = b'{"message":"NOT_FOUND"}'
     assert not calls.positions().is_answered(no_path, {})
-    assert str(calls.refusal("u", 404, no_path)).endswith(
-        "Penstock's nsqd has this path: is it another's?"
-    )
+    assert "is it another's?" in str(calls.refusal("u", 404, no_path))
 
 
 def test_refusals_have_a_status_and_a_name() -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -58,7 +58,7 @@ def test_an_audit_of_nothing_is_refused(audited: Any, tmp_path: Path) -> None:
 def test_the_log_is_read_from_any_time_that_an_archive_has() -> None:
     """A number of milliseconds before 1973 is a time in seconds, or none."""
     session, since = MagicMock(), datetime(1972, 1, 1, tzinfo=UTC)
-    rules = Rules(since, since + timedelta(days=1), since, 0, 0)
+    rules = Rules(since, since, since, 0, 0)
     audit._log(session, defaults(audit.SETTINGS, topic="orders"), rules)
     given = session.read.format().schema().options.call_args.kwargs
     assert read_options(given, streaming=False).starting.time_ms == since.timestamp() * 1000
