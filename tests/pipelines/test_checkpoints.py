@@ -35,7 +35,7 @@ def test_a_checkpoint_that_a_vacuum_of_the_table_removes_is_refused() -> None:
     for checkpoint in ("/t/_checkpoint", "/other/t/x", "/t2", "hdfs:///t/x"):
         given.values["checkpoint"] = checkpoint
         assert checkpoint_of(given) == checkpoint
-    for checkpoint in ("/t/checkpoint", "/t/a/_b", "file:/t/c"):
+    for checkpoint in ("/t/checkpoint", "/t/a/_b", "file:/t/c", "/t"):
         given.values["checkpoint"] = checkpoint
         with pytest.raises(ConfigError, match="begin with _"):
             checkpoint_of(given)

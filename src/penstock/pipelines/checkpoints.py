@@ -56,7 +56,7 @@ def checkpoint_of(settings: Settings, name: str = "") -> str:
     if not given and location.local_path is None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
-    inside = local_path(given).partition(f"{location.root}/")
+    inside = f"{local_path(given)}/".partition(f"{location.root}/")
     if given and not inside[0] and not inside[2].startswith(("_", ".")):
         rule = "in the table's directory its name has to begin with _: old files are removed there"
         raise ConfigError("checkpoint", given, rule)
