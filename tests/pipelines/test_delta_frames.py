@@ -84,12 +84,9 @@ def test_plans_show_no_option(spark: SparkSession, bucket: Store) -> None:
     assert REGION not in plan
 
 
-def test_a_path_without_a_table_is_refused(bucket: Store) -> None:
+def test_a_store_that_is_away_is_an_outage_and_one_without_the_table_none(bucket: Store) -> None:
     with pytest.raises(TableUnreadable, match="no Delta table"):
         dataset_of(bucket.table("nothing"), bucket.options)
-
-
-def test_a_store_that_is_away_is_an_outage(bucket: Store) -> None:
     options = {**bucket.options, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0"}
     with pytest.raises(LakeFailed) as met:
         is_delta(bucket.table("t"), options)

@@ -232,10 +232,11 @@ def test_small_files_become_one_and_old_ones_go(location: TableLocation, tmp_pat
     long_ago = time.time() - 3 * 3600
     os.utime(location.full(old.path), (long_ago, long_ago))
     os.utime(kept, (long_ago, long_ago))
+    os.utime(location.full(fresh.path), (time.time() - 4000,) * 2)
     assert maintenance.compact(location, 9) == 0
     assert maintenance.compact(location, 8) == 8
     assert [offset for _, offset in read(location)] == list(range(8))
-    assert maintenance.vacuum(location, 3600) == 1  # the orphan; the replaced ones are too young
+    assert maintenance.vacuum(location, 5400) == 1  # the orphan; the replaced ones are too young
     assert not Path(location.full(old.path)).exists()
     assert Path(location.full(fresh.path)).exists()
     assert kept.read_text() == "checkpoint"

@@ -92,7 +92,7 @@ def vacuum(location: TableLocation, retain_s: float) -> int:
     table = location.open()
     if table is None:
         return 0
-    hours = max(1, int(retain_s // _HOUR_S))
+    hours = max(1, -int(-retain_s // _HOUR_S))  # never less than was asked for
     removed = table.vacuum(
         retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
     )
