@@ -7,7 +7,6 @@ message id is one event, whatever its count says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.kernel.codec.batch import id_at, id_index
@@ -72,15 +71,12 @@ def _events_of(fields: _Fields) -> int:
     return fields[4] if fields[1] else 1
 
 
-def _each(fields: _Fields, indexes: Iterable[int]) -> bytes:
-    return b"".join(_singles(fields, indexes))
-
-
-def _singles(fields: _Fields, indexes: Iterable[int]) -> Iterator[bytes]:
+def _each(fields: _Fields, indexes: range) -> bytes:
     time_ns, base_id, offset, trace_id, _, *rest = fields
-    for index in indexes:
-        if not base_id:
-            yield TRACE_RECORD.pack(*fields)
-            continue
-        at = (offset + index + _I64_END) % (2 * _I64_END) - _I64_END
-        yield TRACE_RECORD.pack(time_ns, id_at(base_id, index), at, trace_id, 1, *rest)
+    if not base_id:
+        return TRACE_RECORD.pack(*fields) * len(indexes)
+    ats = ((offset + index + _I64_END) % (2 * _I64_END) - _I64_END for index in indexes)
+    return b"".join(
+        TRACE_RECORD.pack(time_ns, id_at(base_id, index), at, trace_id, 1, *rest)
+        for index, at in zip(indexes, ats, strict=True)
+    )
