@@ -1,6 +1,7 @@
 """The archive over a real nsqd and a real Spark, read back by DuckDB, which knows neither."""
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path
     made.node.publish("others", numbered(3))
     checkpoint = str(tmp_path / "checkpoint")
     made.run(checkpoint=checkpoint)
+    backup = shutil.copytree(checkpoint, tmp_path / "backup")
     with pytest.raises(ConfigError, match="it is of other topics: orders"):
         made.run(checkpoint=checkpoint, topics=("others",))
     with pytest.raises(ConfigError, match="it is of the table "):
@@ -124,6 +126,8 @@ def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path
         made.run(checkpoint=str(tmp_path / "foreign"))
     made.run(checkpoint=checkpoint, topics=("orders", "others"))
     assert len(made.rows()) == 6
+    with pytest.raises(ConfigError, match="it is older than the table, which has its batch 1: "):
+        made.run(checkpoint=str(backup))
 
 
 def test_a_table_that_is_not_mounted_is_waited_for(made: Archive, tmp_path: Path) -> None:

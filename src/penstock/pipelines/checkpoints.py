@@ -24,6 +24,7 @@ from penstock.spark.delta_table import TableLocation, local_path
 _RECORD = "penstock.json"
 _VERSION = 1
 _APPLICATION = "penstock-archive-"
+_REMEDY = "remove the checkpoint; an archive goes on with --recover"
 _UUID_CHARS = 37  # with the dash before it
 # As the option startingOffsets has it: by topic, or by nsqd and topic where it archives several.
 Starting = dict[str, Any]
@@ -85,24 +86,36 @@ class Checkpoint:
             return None
         record = read_record(self._path, self._text(files, path), wanted)
         self._check_whole()
-        if location.open() is None:
+        table = location.open()
+        if table is None:
             rule = (
                 f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
                 "To begin again with a new table, name another checkpoint"
             )
             raise TableAway(location.uri, rule)
+        committed = table.transaction_version(record.application)
+        newest = max(map(int, self._batches("offsets")), default=-1)
+        if committed is not None and committed > newest:
+            # The next batches would have numbers that the table has, and other messages: these
+            # would be passed over.
+            rule = f"it is older than the table, which has its batch {committed}: {_REMEDY}"
+            raise ConfigError("checkpoint", self._path, rule)
         return record
 
     def _check_whole(self) -> None:
         """Spark's error for a file that a power loss has cut lacks its name or the remedy."""
         for kind, lines in ("metadata", 1), ("offsets", 2), ("commits", 1):
-            files, path = self._at(kind)
-            found = [one.getPath() for one in files.listStatus(path)] if files.exists(path) else []
-            found = [one for one in found if one.getName() == kind or one.getName().isdecimal()]
-            newest = max(found, key=lambda one: (len(one.getName()), one.getName()), default=None)
-            if newest is not None and not is_whole(self._text(files, newest), lines):
-                rule = "it is cut short: remove the checkpoint; an archive goes on with --recover"
-                raise ConfigError("checkpoint", newest.toUri().getPath(), rule)
+            newest = max(self._batches(kind), key=int, default="")
+            files, path = self._at(f"{kind}/{newest}" if newest else kind)
+            if files.isFile(path) and not is_whole(self._text(files, path), lines):
+                rule = f"it is cut short: {_REMEDY}"
+                raise ConfigError("checkpoint", path.toUri().getPath(), rule)
+
+    def _batches(self, kind: str) -> list[str]:
+        """The files that Spark names by a batch's number."""
+        files, path = self._at(kind)
+        found = files.listStatus(path) if files.exists(path) else []
+        return [name for one in found if (name := one.getPath().getName()).isdecimal()]
 
     def _text(self, files: Any, path: Any) -> str:
         stream = files.open(path)
@@ -136,8 +149,7 @@ class Checkpoint:
 
     def has_batches(self) -> bool:
         """Spark knows the position of the query, and does not ask for a beginning."""
-        files, path = self._at("offsets")
-        return bool(files.exists(path)) and len(files.listStatus(path)) > 0
+        return bool(self._batches("offsets"))
 
     def _at(self, name: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(self._path, name)
