@@ -204,6 +204,8 @@ def test_columns_by_what_they_are() -> None:
     found = columns(ddl + ", timestamp timestamp", None)
     others = {name: name for name in ("topic", "partition", "headers", "timestamp")}
     assert found == {"body": "Body", "key": "KEY", **others}
+    with pytest.raises(ConfigError, match="option topic"):
+        columns("body string", None)
 
 
 def test_columns_of_the_source_can_be_written() -> None:
@@ -228,8 +230,3 @@ def test_columns_of_the_source_can_be_written() -> None:
 def test_columns_that_cannot_be_are_named(ddl: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         columns(ddl)
-
-
-def test_a_topic_is_needed() -> None:
-    with pytest.raises(ConfigError, match="option topic"):
-        columns("body string", None)

@@ -11,6 +11,7 @@ stands in a file beside it (`topic_logs`).
 
 import uuid
 from collections.abc import Collection
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -118,11 +119,8 @@ class Checkpoint:
         return [name for one in found if (name := one.getPath().getName()).isdecimal()]
 
     def _text(self, files: Any, path: Any) -> str:
-        stream = files.open(path)
-        try:
+        with closing(files.open(path)) as stream:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def begin(self, record: Record, location: TableLocation, topics: Collection[str]) -> Record:
         """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
@@ -140,11 +138,8 @@ class Checkpoint:
     def _make(self, record: Record) -> None:
         """Whole, or not at all."""
         files, fresh = self._at(f".{_RECORD}.{uuid.uuid4()}")
-        stream = files.create(fresh)
-        try:
+        with closing(files.create(fresh)) as stream:
             stream.write(bytearray(msgspec.json.encode(record)))
-        finally:
-            stream.close()
         files.rename(fresh, self._at(_RECORD)[1])
 
     def has_batches(self) -> bool:
