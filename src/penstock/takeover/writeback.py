@@ -152,10 +152,7 @@ class WriteBack:
         if file.deleted or is_ephemeral(file.name):
             return None
         if file.replicated is True:
-            rule = (
-                "is of a cluster, whose other nodes may have newer messages: there is no way back"
-            )
-            raise StorageError(directory, rule)
+            raise StorageError(directory, "is of a cluster, and from one there is no way back")
         report = TopicWritten(file.name, [])
         self._report.topics.append(report)
         made = [self._new_queue(report, name) for name in (*(c.name for c in file.channels), "")]
