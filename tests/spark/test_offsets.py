@@ -142,9 +142,6 @@ def test_bytes_are_shared_by_what_the_logs_have() -> None:
     assert asked == []
     assert offsets.byte_limited(ranges, sizes, 1_000, after) == {A: 7, B: 57}
     assert asked == [("a", 0, 900), ("b", 50, 100)]
-
-
-def test_a_byte_bound_leaves_a_message_at_least() -> None:
-    ranges = [Range(A, 5, 9), Range(B, 3, 3)]
+    ranges = [Range(A, 5, 9), Range(B, 3, 3)]  # a message at least
     assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 5) == {A: 6, B: 3}
     assert offsets.byte_limited(ranges, {A: 1 << 30}, 1, lambda *_: 99) == {A: 9, B: 3}

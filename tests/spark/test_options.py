@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.spark.options import NAMES, Bound, Options, SourceOptions, read_options
+from penstock.spark.options import Bound, Options, SourceOptions, read_options
 from penstock.spark.schema import sink_columns
 from penstock.spark.sink import read_sink_options
 
@@ -111,18 +111,13 @@ def test_every_option_is_in_the_documents() -> None:
     from pathlib import Path
 
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    assert [name for name in NAMES if f"`{name}`" not in page] == []
+    assert [name for name in SourceOptions.names() if f"`{name}`" not in page] == []
 
 
 # --- what the sink takes: options, columns, and the words for what it does not take ---
 
 
 URL = {"url": "http://127.0.0.1:4151"}
-
-
-def test_options_of_spark_are_ignored() -> None:
-    given = {**URL, "checkpointlocation": "/data", "queryname": "q"}
-    assert read_sink_options(given, streaming=True).topic is None
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -155,7 +150,7 @@ def test_rows_are_only_appended() -> None:
 
 
 def test_a_table_for_rejected_rows() -> None:
-    path = {"rejectedTable": "/lake/rejected"}
+    path = {"rejectedTable": "/lake/rejected", "checkpointlocation": "/d", "queryname": "q"}
     options = read_sink_options({**URL, **path}, streaming=True)
     assert options.rejected_table == "/lake/rejected"
     assert options.rejected_rows_max is None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -62,11 +63,11 @@ class Copy:
         assert query.awaitTermination(WAIT_S_MAX), "it is still running"
         return query
 
-    def forget_last_commit(self) -> None:
+    def forget_last(self, kind: str = "commits") -> None:
         """As if the driver had died before Spark wrote down that the batch is done."""
-        last = max((self.path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        last = max((self.path / kind).glob("[0-9]*"), key=lambda path: int(path.name))
         last.unlink()
-        (self.path / "commits" / f".{last.name}.crc").unlink()
+        (self.path / kind / f".{last.name}.crc").unlink()
 
 
 # --- batch ---
@@ -173,11 +174,15 @@ def test_a_batch_that_is_done_again_changes_nothing(
     broker.topic("orders").publish([b"%d" % n for n in range(250)])
     copy = Copy(spark, broker, tmp_path / "checkpoint")
     copy.run()
-    copy.forget_last_commit()
+    copy.forget_last()
     broker.topic("orders").publish([b"new"])
     copy.run()
     assert bodies(broker, "copy") == bodies(broker, "orders")
     assert broker.stages == {}  # what was staged again is dropped
+    for kind in ("commits", "offsets") * 2:  # as in a backup
+        copy.forget_last(kind)
+    with pytest.raises(StreamingQueryException, match="older than the topic, which has batch 3 of"):
+        copy.run(rate=1000)
     shutil.rmtree(tmp_path / "checkpoint")
     copy.run(rate=1000)  # another checkpoint is another query
     assert bodies(broker, "copy") == bodies(broker, "orders") * 2

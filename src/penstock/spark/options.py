@@ -171,9 +171,6 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
-NAMES = SourceOptions.names()
-
-
 class Options(SourceOptions, frozen=True, kw_only=True):
     """The options, and their consequences."""
 

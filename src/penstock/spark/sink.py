@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.nsqdapi.calls import Owner, Stage
+from penstock.nsqdapi.calls import Owner, Stage, last_version
 from penstock.spark.brokerapi import BrokerApi, answers_for_cluster, name_of
 from penstock.spark.options import FROM_SPARK, Named, Natural, Positive, comma_separated
 from penstock.spark.stager import Staged, Stager, abort
@@ -176,9 +176,11 @@ class _Writer:
                 raise
         return replace(staged, query_id=query_id)
 
-    def _commit(self, app: str, version: int, messages: list[Staged]) -> None:
+    def _commit(
+        self, app: str, version: int, messages: list[Staged], is_next: bool = False
+    ) -> None:
         """Rejected rows first: the published messages are then exactly those missing in their
-        table."""
+        table. `is_next`: a later version cannot be there, or others would be passed over."""
         if self._rejected is not None:
             rejected = [batch for one in messages for batch in one.rejected]
             counted = f"{name_of(self._options.urls[0])}/{self._scoped(app)}"
@@ -191,6 +193,9 @@ class _Writer:
             if committed.repeated:
                 logger.info("version %d of %s was committed before", version, app)
                 abort(api, stages)
+                if is_next and (last := api.ask(last_version(self._scoped(app)))) != version:
+                    rule = f"it is older than the topic, which has batch {last} of this query"
+                    raise ConfigError("checkpointLocation", f"of batch {version}", rule)
 
     def _scoped(self, app: str) -> str:
         """As with Delta, a version belongs to a table: two writes of one batch into two topics are
@@ -226,7 +231,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         app = self._options.app or next((m.query_id for m in present if m.query_id), None)
         if app is None and present:
             raise ConfigError("option txnAppId", None, "Spark names no query, so it is needed")
-        self._commit(app or "", batchId, present)
+        self._commit(app or "", batchId, present, is_next=self._options.app is None)
 
 
 def _present(messages: list[WriterCommitMessage | None]) -> list[Staged]:
