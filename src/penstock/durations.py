@@ -55,6 +55,18 @@ def format_duration(duration_ns: int) -> str:
     return text
 
 
+def rounded(us: float | None) -> str:
+    """`850 us`, `2.1 ms`, `3.4 s`, `12m30s`; nothing for None."""
+    if us is None:
+        return ""
+    if us < 1000:
+        return f"{us:.0f} us"
+    if us < 1_000_000:
+        return f"{us / 1000:.3g} ms"
+    seconds = us / 1_000_000
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds // 60:.0f}m{seconds % 60:02.0f}s"
+
+
 def _decimal(duration_ns: int, unit_ns: int) -> str:
     whole, rest = divmod(duration_ns, unit_ns)
     if not rest:

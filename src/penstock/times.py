@@ -54,6 +54,15 @@ def read_time(text: str, now_ns: int) -> int:
     return max(0, min(found, _NS_MAX))
 
 
+def micros(moment: datetime) -> int:
+    """Since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def at(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
 def _since_1970(text: str, number: re.Match[str]) -> int:
     whole = int(number[1])
     unit_ns = limits.SECOND
@@ -78,14 +87,13 @@ def _ago(text: str) -> int | None:
 
 def _iso(text: str, given: str, now_ns: int) -> int:
     if _CLOCK.fullmatch(given):
-        today = (_EPOCH + timedelta(seconds=now_ns // limits.SECOND)).date()
+        today = at(now_ns // 1000).date()
         given = f"{today.isoformat()} {given.zfill(8 if given.count(':') == 2 else 5)}"
     try:
         found = datetime.fromisoformat(given if "-" in given else "")  # not one without dashes
     except ValueError as error:
         raise ValueError(f"{text!r} is no time, {RULE}") from error
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return (found - _EPOCH) // timedelta(microseconds=1) * 1000
+    return micros(found if found.tzinfo else found.replace(tzinfo=UTC)) * 1000
 
 
 def format_seconds(time_ns: int) -> str:
@@ -95,5 +103,9 @@ def format_seconds(time_ns: int) -> str:
 
 def format_time(time_ns: int) -> str:
     """`2026-11-21T06:00:00Z`, with as much of a fraction as there is in microseconds."""
-    found = _EPOCH + timedelta(microseconds=time_ns // 1000)
-    return f"{found.replace(tzinfo=None).isoformat()}Z"
+    return f"{at(time_ns // 1000).replace(tzinfo=None).isoformat()}Z"
+
+
+def moment(time: datetime | None) -> str:
+    """With all of the fraction, so that texts are in the order of the times; nothing for None."""
+    return "" if time is None else f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"

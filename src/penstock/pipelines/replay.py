@@ -47,10 +47,11 @@ from penstock.pipelines.replay_plan import (
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.runs import Report
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
-from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
+from penstock.pipelines.times import check_moments, read_moment, say_moments
 from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
 from penstock.spark.session import bound_batches
+from penstock.times import at, micros
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _NONE = -1  # an offset or a partition that is not given

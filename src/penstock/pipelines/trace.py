@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
+from penstock.durations import rounded
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
 from penstock.pipelines.archive_offsets import nsqds
@@ -34,10 +35,11 @@ from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import NSQDS, STORAGE_OPTION, Setting, Settings, storage_options
 from penstock.pipelines.streams import follow
-from penstock.pipelines.times import check_moments, duration, micros, say_moments
+from penstock.pipelines.times import check_moments, say_moments
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.spark.options import read_options
+from penstock.times import micros
 from penstock.trace.events import TOPIC
 
 SHAPE = Shape(trace_table.SCHEMA, ("date",), ("time", "trace_offset"))
@@ -169,7 +171,7 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     yield painted("Latency from publish to first delivery, and to finish", BOLD)
     cells = [
         [row["topic"], row["channel"], f"{row['hour']:%Y-%m-%d %H:00}", f"{row['messages']:,}",
-         *(duration(row[name]) for name in times)]
+         *(rounded(row[name]) for name in times)]
         for row in by_hour
     ]  # fmt: skip
     yield from table(heads, cells, left=3)
@@ -177,7 +179,7 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     yield painted("Slowest messages", BOLD)
     shown = ("topic", "channel", "message_id", "partition", "offset", "sends")
     names = (*shown[:2], "message id", *shown[3:5], "deliveries", "publish to finish")
-    cells = [[*(str(row[name]) for name in shown), duration(row["total_us"])] for row in slow]
+    cells = [[*(str(row[name]) for name in shown), rounded(row["total_us"])] for row in slow]
     yield from table(names, cells, left=3)
 
 

@@ -17,7 +17,7 @@ from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules, Switch, tracing
 from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
-from penstock.pipelines.times import micros
+from penstock.times import micros
 from penstock.trace.events import RATE_ALL, Event, Kind, encode
 
 from ..tracetable import healthy

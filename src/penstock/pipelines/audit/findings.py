@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from penstock import limits
+from penstock.durations import rounded
 from penstock.pipelines.audit import rules as sql
 from penstock.pipelines.audit.channel_state import Answer, Asker
 from penstock.pipelines.audit.report import (
@@ -35,7 +36,7 @@ from penstock.pipelines.audit.report import (
 from penstock.pipelines.audit.rules import Rules, bar_us
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
-from penstock.pipelines.times import at, duration, micros, moment
+from penstock.times import at, micros, moment
 
 Row = dict[str, Any]
 Query = Callable[[str], list[Row]]  # its text has {rows} for the rows
@@ -151,7 +152,7 @@ class Audit:
         kept = self.examples if self.ask is None else limits.AUDIT_ASKED_MAX
         shown: dict[tuple[str, str], list[Example]] = defaultdict(list)
         for row in engine.rows(sql.first_cases(kept)):
-            age = duration(micros(self.rules.as_of) - row["us"])
+            age = rounded(micros(self.rules.as_of) - row["us"])
             note = _NOTES[row["kind"]].format(age=age, **row)
             log = row["partition"], row["offset"], row["message_id"], at(row["us"])
             shown[row["kind"], row["channel"]].append(Example(*log, note))

@@ -28,8 +28,9 @@ from penstock.pipelines.lifecycles.engine import EVENT, Engine
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
-from penstock.pipelines.times import at, check_moments, micros, moment, read_moment, say_moments
+from penstock.pipelines.times import check_moments, read_moment, say_moments
 from penstock.spark.delta_table import TableLocation
+from penstock.times import at, micros, moment
 
 FINDINGS = 1
 FAILED = 3  # no audit was made: 1 means that one was, and has found something

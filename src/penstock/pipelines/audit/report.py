@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
-from penstock.pipelines.times import duration, moment
+from penstock.durations import rounded
+from penstock.times import moment
 
 
 class FindingKind(NamedTuple):
@@ -241,7 +242,7 @@ def outline(report: Report) -> Iterator[Part]:
     yield Part("verdict", verdict(report))
     yield Part("fact", f"{moment(report.since)} to {moment(report.until)}", "published")
     yield Part("fact", f"up to {moment(report.as_of)}", "known")
-    settle, stuck = duration(report.settle_s * 1e6), duration(report.stuck_s * 1e6)
+    settle, stuck = rounded(report.settle_s * 1e6), rounded(report.stuck_s * 1e6)
     yield Part("fact", f"what is older than {settle} then", "lost")
     yield Part("fact", f"what was delivered more than {stuck} before", "stuck")
     yield Part("fact", _coverage(report.coverage), "coverage")
@@ -283,7 +284,7 @@ def _channel_row(channel: ChannelReport) -> list[str]:
         waiting, fates.get("out", 0), channel.lost, channel.stuck,
     )  # fmt: skip
     times = (total.percentiles["p50"], total.percentiles["p99"], total.most) if total else ()
-    shown = [duration(time) for time in times] or [""] * 3
+    shown = [rounded(time) for time in times] or [""] * 3
     return [channel.name, *(f"{count:,}" for count in counts), *shown]
 
 

@@ -60,7 +60,7 @@ from penstock.pipelines.lifecycles.lives import (
     lives_of,
     within,
 )
-from penstock.pipelines.times import micros
+from penstock.times import micros
 from penstock.trace.events import RATE_ALL
 
 _EVER_US = 1 << 62
