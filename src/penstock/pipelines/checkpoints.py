@@ -87,8 +87,7 @@ class Checkpoint:
             return None
         record = read_record(self._path, self._text(files, path), wanted)
         self._check_whole()
-        table = location.open()
-        if table is None:
+        if (table := location.open()) is None:
             rule = (
                 f"it is not there, but the checkpoint {self._path} is of it: is its disk mounted? "
                 "To begin again with a new table, name another checkpoint"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import socket
 import threading
 import time
@@ -115,8 +116,9 @@ class Teller:
     ) -> None:
         self._screen = screen = Screen((*COMMON, *pipeline.settings), settings)
         now_s = time.time()
+        begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))  # ids sort by it
         self._sent = RunStatus(
-            run=runs.new_run_id(pipeline.name, now_s),
+            run=f"{begun}-{pipeline.name}-{secrets.token_hex(4)}",
             seq=0,
             pipeline=pipeline.name,
             state="started",

@@ -22,8 +22,6 @@ Secrets are left out where a message is made (`Screen`): values of storage optio
 Spark's own settings, user names and queries in URLs.
 """
 
-import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal
 
@@ -163,12 +161,6 @@ def decode(body: bytes) -> RunStatus | Part:
     if isinstance(found, Part) and found.part >= found.parts:
         raise RunMessageInvalid(f"part {found.part} of {found.parts}")
     return found
-
-
-def new_run_id(pipeline: str, now_s: float) -> str:
-    """Ids sort by time within a second's accuracy, and can be read."""
-    moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s))
-    return f"{moment}-{pipeline}-{secrets.token_hex(4)}"
 
 
 def parts_of(run: str, form: Form, text: str) -> Iterator[Part]:
