@@ -278,7 +278,7 @@ def test_a_log_of_many_versions_is_kept_for_less_long(
     version = location.version()
     maintenance.retain_log(location, 7_000.0)
     assert location.version() == version  # so small a change is not worth one
-    location.set_properties(lambda _: {"delta.logRetentionDuration": "7 days"})  # as others write it
+    location.set_properties(lambda _: {"delta.logRetentionDuration": "7 days"})  # from others
     maintenance.retain_log(location, 7_000.0)
     assert location.properties()["delta.logRetentionDuration"] == "interval 7000 seconds"
 

@@ -12,6 +12,7 @@ from penstock.pipelines import settings as under_test
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings
 from penstock.pipelines.times import read_moment, say_moments
+from spark.fakebroker import FakeBroker, FakeCluster
 
 from .sample import PIPELINE, defaults
 
@@ -136,3 +137,14 @@ def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
 def test_a_wrong_line(arguments: list[str]) -> None:
     with pytest.raises(UsageError):
         resolve("--topics=t", *arguments)
+
+
+def test_the_first_node_that_answers_is_asked() -> None:
+    with FakeBroker() as one, FakeBroker() as two:
+        settings = defaults((), url=f"{one.url}, {two.url}")
+        with pytest.raises(ConfigError, match="this nsqd is in none"):
+            under_test.url_of(settings)
+        FakeCluster([one, two], {})
+        assert under_test.url_of(settings) == one.url
+        one.hangups = 1000
+        assert under_test.url_of(settings) == two.url

@@ -90,7 +90,7 @@ class Outlet:
             raise
 
     def _nsqd(self, url: str) -> BrokerApi:
-        return nsqd_of(self._settings, round(limits.RUN_ASK_S * 1000), url, retries=0)
+        return nsqd_of(self._settings, url, round(limits.RUN_ASK_S * 1000), retries=0)
 
     def _urls(self) -> list[str]:
         settings = self._settings

@@ -49,8 +49,8 @@ class Setting(Flag):
 
 COMMON: tuple[Setting, ...] = (
     Setting("config", Kind.STRING, "", "a TOML file with settings"),
-    Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address; of archive several,"
-         " with commas"),
+    Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address, or several with"
+         " commas: of any nsqds for archive and trace, of one cluster's nodes otherwise"),
     Setting("ca-file", Kind.STRING, "", "authorities for https; the system's otherwise"),
     Setting("http-secret-file", Kind.STRING, "", "file with nsqd's secret for changes"),
     Setting("master", Kind.STRING, "", "where Spark runs; the default is this process, local[*,4],"
@@ -137,18 +137,30 @@ def resolve(
 
 
 def nsqd_of(
-    settings: Settings, timeout_ms: int = limits.SPARK_REQUEST_MS, url: str = "", **more: int
+    settings: Settings,
+    url: str = "",
+    timeout_ms: int = limits.SPARK_REQUEST_MS,
+    retries: int = limits.SPARK_RETRIES,
 ) -> BrokerApi:
-    """The first of `url`, where several are named, unless another one is given."""
+    """Unless one is given, the first of `url` that answers."""
     from penstock.spark.brokerapi import BrokerApi
 
     return BrokerApi(
-        url or settings.text("url").partition(",")[0],
+        url or url_of(settings),
         timeout_ms,
+        retries,
         ca_file=settings.text("ca-file") or None,
         secret_file=settings.text("http-secret-file") or None,
-        **more,
     )
+
+
+def url_of(settings: Settings) -> str:
+    """The first of `url` that answers."""
+    from penstock.spark.brokerapi import first_of
+    from penstock.spark.options import comma_separated
+
+    urls = comma_separated(settings.text("url")) or ("",)
+    return first_of(urls, lambda url: nsqd_of(settings, url, limits.SPARK_LEADER_MS, 0))
 
 
 # --- the file ---

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -354,9 +354,17 @@ class BrokerApi:
         return f"{'https' if at.secure else 'http'}://{at.host}:{at.port}{at.prefix}{path}"
 
 
-def answers_for_cluster(api: BrokerApi) -> bool:
-    """Is one of them a node of a cluster? ConfigError for another nsqd: its messages would be
-    others."""
+def first_of(urls: Sequence[str], opened: Callable[[str], BrokerApi]) -> str:
+    """The first node that answers, where several of a cluster are named; if none does, the last."""
+    for url in urls if len(urls) > 1 else ():
+        with opened(url) as api:
+            if _answers_for_cluster(api):
+                return url
+    return urls[-1]
+
+
+def _answers_for_cluster(api: BrokerApi) -> bool:
+    """ConfigError for an nsqd without a cluster: its messages would be others."""
     try:
         found = api.positions([_NO_TOPIC], only_here=True)
     except FetchFailed as error:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage, last_version
-from penstock.spark.brokerapi import BrokerApi, answers_for_cluster, name_of
+from penstock.spark.brokerapi import BrokerApi, first_of, name_of
 from penstock.spark.options import FROM_SPARK, Named, Natural, Positive, comma_separated
 from penstock.spark.stager import Staged, Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -123,14 +123,8 @@ class _Writer:
     def _api(self, timeout_ms_min: int = 0) -> BrokerApi:
         """Of the first node that answers, where several of a cluster are named. It has the stages
         of this batch; if it dies, the batch is repeated at the next one."""
-        urls = self._options.urls
-        there = urls if len(urls) == 1 else filter(self._answers, urls)
-        url = next(iter(there), urls[-1])
+        url = first_of(self._options.urls, lambda one: self._opened(one, limits.SPARK_LEADER_MS, 0))
         return self._opened(url, max(self._options.timeout_ms, timeout_ms_min))
-
-    def _answers(self, url: str) -> bool:
-        with self._opened(url, limits.SPARK_LEADER_MS, 0) as api:
-            return answers_for_cluster(api)
 
     def _opened(self, url: str, timeout_ms: int, retries: int | None = None) -> BrokerApi:
         options = self._options
