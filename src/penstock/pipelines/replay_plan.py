@@ -84,10 +84,12 @@ def chunks_of(buckets: Iterable[Bucket], messages_max: int) -> tuple[tuple[Bucke
     """Buckets put together, in the order of topic, partition and offset."""
     found: list[tuple[Bucket, ...]] = []
     chunk: list[Bucket] = []
+    count = 0
     for bucket in sorted(buckets):
-        if chunk and sum(b.messages for b in chunk) + bucket.messages > messages_max:
+        count += bucket.messages
+        if chunk and count > messages_max:
             found.append(tuple(chunk))
-            chunk = []
+            chunk, count = [], bucket.messages
         before = chunk[-1] if chunk else None
         if before is not None and before[:2] == bucket[:2]:  # one span instead of two
             messages = before.messages + bucket.messages
