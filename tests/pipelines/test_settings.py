@@ -143,8 +143,8 @@ def test_the_first_node_that_answers_is_asked() -> None:
     with FakeBroker() as one, FakeBroker() as two:
         settings = defaults((), url=f"{one.url}, {two.url}")
         with pytest.raises(ConfigError, match="this nsqd is in none"):
-            under_test.url_of(settings)
+            under_test.nsqd_of(settings)
         FakeCluster([one, two], {})
-        assert under_test.url_of(settings) == one.url
+        assert under_test.nsqd_of(settings).url == one.url
         one.hangups = 1000
-        assert under_test.url_of(settings) == two.url
+        assert under_test.nsqd_of(settings).url == two.url

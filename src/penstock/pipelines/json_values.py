@@ -62,11 +62,10 @@ def decoded(frame: DataFrame, ddl: str) -> DataFrame:
     """With the columns `value` and `bad`, one of which is null."""
     wanted = parsed_schema(ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
-    text = F.expr("try_validate_utf8(string(body))")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     document = F.col("_document")
     parsed = (
-        frame.withColumn("_text", text)
+        frame.withColumn("_text", F.expr("try_validate_utf8(string(body))"))
         .withColumn("_document", _document(F.col("_text")))
         .withColumn("_parsed", F.from_json(F.col("_text"), parsed_as, options))
     )
@@ -84,9 +83,8 @@ def decoded(frame: DataFrame, ddl: str) -> DataFrame:
         .when(reduce(or_, beyond, ~fits), NO_FIT)
     )
     value = F.struct(*[found[field.name].alias(field.name) for field in wanted.fields])
-    reported = parsed.withColumn("bad", reason)
     decoded = F.when(F.col("bad").isNull(), value).alias("value")
-    return reported.select(*frame.columns, decoded, "bad")
+    return parsed.withColumn("bad", reason).select(*frame.columns, decoded, "bad")
 
 
 def _document(text: Column) -> Column:

@@ -150,9 +150,7 @@ def _late_line() -> str:
 def is_crash(error: BaseException) -> bool:
     """A Python process of Spark's died: it was killed, or the memory ran out. Spark reports it in
     the words of whatever talked to that process."""
-    return (
-        our_error(error) is None and not outage_of(error) and _CRASH.search(str(error)) is not None
-    )
+    return not (our_error(error) or outage_of(error)) and bool(_CRASH.search(str(error)))
 
 
 def cause_line(error: BaseException) -> str:

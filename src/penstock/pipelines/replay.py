@@ -46,14 +46,7 @@ from penstock.pipelines.replay_plan import (
 )
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.runs import Report
-from penstock.pipelines.settings import (
-    STORAGE_OPTION,
-    Setting,
-    Settings,
-    nsqd_of,
-    storage_options,
-    url_of,
-)
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import check_moments, read_moment, say_moments
 from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
@@ -252,7 +245,8 @@ class _Source:
 
     def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
-        options = {"url": url_of(settings), "includeHeaders": str(not is_lean).lower()}
+        with nsqd_of(settings) as api:
+            options = {"url": api.url, "includeHeaders": str(not is_lean).lower()}
         options |= {"caFile": settings.text("ca-file")} if settings.text("ca-file") else {}
         options |= _offsets(chunk) if chunk else {"subscribe": ",".join(settings.texts("topics"))}
         reader = self.session.read.format("penstock").options(**options)

@@ -34,18 +34,10 @@ from penstock.nsqdapi import calls
 from penstock.pipelines import runs
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import Pipeline, under_spark_submit
-from penstock.pipelines.runs import (
-    ENDED,
-    Log,
-    LogOffsets,
-    Option,
-    RunFacts,
-    RunState,
-    RunStatus,
-    cut,
-)
+from penstock.pipelines.runs import ENDED, Log, LogOffsets, Option, RunFacts, RunState, RunStatus
 from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.options import comma_separated
 
 _TOO_BIG = 413
 
@@ -92,11 +84,10 @@ class Outlet:
     def _nsqd(self, url: str) -> BrokerApi:
         return nsqd_of(self._settings, url, round(limits.RUN_ASK_S * 1000), retries=0)
 
-    def _urls(self) -> list[str]:
-        settings = self._settings
-        lookupds = settings.values.get("lookupd")
+    def _urls(self) -> Sequence[str]:
+        lookupds = self._settings.values.get("lookupd")
         if not lookupds:
-            return settings.text("url").split(",")
+            return comma_separated(self._settings.text("url"))
         lookupd = lookupds[self._turn % len(lookupds)]
         with self._nsqd(lookupd) as asked:
             found = [one.http_address for one in asked.ask(calls.nodes())]
@@ -321,7 +312,7 @@ class Screen:
         for value in self._values:
             text = text.replace(value, HIDDEN)
         text = text.encode("utf-8", "replace").decode()  # a path may hold bytes that are no text
-        return cut(_QUERY.sub(rf"\1?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)), chars_max)
+        return runs.cut(_QUERY.sub(rf"\1?{HIDDEN}", _USER.sub(f"{HIDDEN}@", text)), chars_max)
 
     def options(self) -> dict[str, Option]:
         """The explicit settings."""

@@ -143,24 +143,16 @@ def nsqd_of(
     retries: int = limits.SPARK_RETRIES,
 ) -> BrokerApi:
     """Unless one is given, the first of `url` that answers."""
-    from penstock.spark.brokerapi import BrokerApi
-
-    return BrokerApi(
-        url or url_of(settings),
-        timeout_ms,
-        retries,
-        ca_file=settings.text("ca-file") or None,
-        secret_file=settings.text("http-secret-file") or None,
-    )
-
-
-def url_of(settings: Settings) -> str:
-    """The first of `url` that answers."""
-    from penstock.spark.brokerapi import first_of
+    from penstock.spark.brokerapi import BrokerApi, first_of
     from penstock.spark.options import comma_separated
 
-    urls = comma_separated(settings.text("url")) or ("",)
-    return first_of(urls, lambda url: nsqd_of(settings, url, limits.SPARK_LEADER_MS, 0))
+    if not url:
+        urls = comma_separated(settings.text("url")) or ("",)
+        url = first_of(urls, lambda one: nsqd_of(settings, one, limits.SPARK_LEADER_MS, 0))
+    ca_file, secret_file = settings.text("ca-file"), settings.text("http-secret-file")
+    return BrokerApi(
+        url, timeout_ms, retries, ca_file=ca_file or None, secret_file=secret_file or None
+    )
 
 
 # --- the file ---

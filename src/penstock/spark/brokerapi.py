@@ -82,6 +82,7 @@ class BrokerApi:
     ) -> None:
         """`secret_file` holds nsqd's secret for changes; it is read here, so it has to be on the
         hosts of Spark's workers, too."""
+        self.url = url
         self._address = _address(url)
         self._retries = retries
         self._retry_s = retry_ms / 1000
