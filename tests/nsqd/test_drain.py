@@ -44,18 +44,9 @@ def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
         second = consumer.message()
         report = ask(nsqd, "GET")
         assert (report["state"], report["left"]) == ("draining", 1)
-        assert report["channels"] == [
-            {
-                "topic_name": "t",
-                "channel_name": "c",
-                "depth": 0,
-                "in_flight_count": 1,
-                "deferred_count": 0,
-                "client_count": 1,
-                "paused": False,
-                "waited_for": True,
-            }
-        ]
+        counts = {"depth": 0, "in_flight_count": 1, "deferred_count": 0, "client_count": 1}
+        names = {"topic_name": "t", "channel_name": "c", "paused": False, "waited_for": True}
+        assert report["channels"] == [names | counts]
         assert not has_ended(nsqd)
         consumer.send(b"FIN %b\n" % second.id)
         eventually(lambda: has_ended(nsqd))
@@ -138,6 +129,17 @@ def test_a_node_of_a_cluster_hands_over_before_it_refuses(tmp_path: Path) -> Non
         eventually(lambda: pub_over_http(nsqd) == 503)
         status, document = nsqd.ask("POST", "/drain/cancel")
         assert (status, "restart it" in document["message"]) == (409, True)
+
+
+def test_a_fault_in_handing_over_ends_the_daemon(tmp_path: Path) -> None:
+    with Running(tmp_path / "data") as nsqd:
+
+        async def hand_over() -> None:
+            raise KeyError("a fault")
+
+        nsqd.daemon.drain.hand_over = hand_over
+        assert ask(nsqd)["state"] == "draining"
+        eventually(lambda: has_ended(nsqd))
 
 
 def pub_over_http(nsqd: Running) -> int:

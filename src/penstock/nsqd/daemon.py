@@ -29,6 +29,7 @@ from penstock.net.gate import Gate
 from penstock.net.listener import Acceptor, ListenAddress, bound_address, close_listener, listen
 from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
+from penstock.net.tasks import Tasks
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
 from penstock.nsqd.http.deps import Deps, Identity
@@ -80,7 +81,7 @@ class Daemon:
         )
         self.node = node = assemble(self._ports(), options)
         self.broker, self.protocol = node.broker, node.protocol
-        self.drain = Drain(self.broker, self._loop, lambda: self._end(0))
+        self.drain = Drain(self.broker, self._loop, Tasks(self._on_fault), lambda: self._end(0))
         self._bulk = BulkThread(self._loop)
         self._acceptor: Acceptor | None = None
         self._web = Web(self._loop, options.max_body_size)

@@ -29,6 +29,7 @@ from penstock.broker.topics.topic import Topic
 from penstock.net.api import GET_POST, POST, Answer, HttpError, Route, json_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query
+from penstock.net.tasks import Tasks
 from penstock.nsqd.http.arguments import flag, names_of
 
 log = logging.getLogger("penstock.nsqd")
@@ -40,6 +41,7 @@ class Drain:
 
     _broker: Broker
     _loop: asyncio.AbstractEventLoop
+    _tasks: Tasks
     _end: Callable[[], None]
     state: str = "off"  # then draining, then done
     waits_for_delayed: bool = True
@@ -59,7 +61,7 @@ class Drain:
             self._refuse()
         else:
             log.info("DRAIN: what this node leads is handed over to others")
-            self._handing = self._loop.create_task(self._leave(self.hand_over))
+            self._handing = self._tasks.begin(self._leave(self.hand_over))
 
     async def _leave(self, hand_over: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await hand_over()

@@ -230,7 +230,7 @@ class Channel:
 
     def _check_name(self, settings: ChannelSettings) -> None:
         name = settings.dead_letter_topic
-        if name and (not is_valid_name(name)):
+        if name and not is_valid_name(name):
             raise Refused(f"dead_letter_topic {name!r} is no valid name of a topic")
         if name and (is_ephemeral(name) or name == self.topic.name):
             raise Refused(
