@@ -41,7 +41,7 @@ class PositionInvalid(PenstockError):
 
 
 def moment_ms(text: str, now_s: float) -> int:
-    """Raises PlaceInvalid."""
+    """Raises PositionInvalid."""
     try:
         return read_time(text, round(now_s * limits.SECOND)) // limits.MS
     except ValueError as error:

@@ -1,13 +1,5 @@
 """The persistent data of nsqadmin: users, sessions and the audit log, in one SQLite file.
 
-| table    | columns                                                             |
-|----------|---------------------------------------------------------------------|
-| users    | name (key), password (scrypt: salt and hash), role, created_s       |
-| sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
-| tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
-| audit    | id, time_s, who, how, remote, action, target, detail, result        |
-| nodes    | address (key), heard_s, told (JSON: what it held; `noderecords.py`) |
-
 An action is in the log before it is done: with the result "begun", which is then replaced. What
 can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always
 works: what can't be written is remembered until nsqadmin ends.
@@ -46,20 +38,22 @@ log = logging.getLogger("penstock.nsqadmin.store")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS users (
-    name TEXT PRIMARY KEY, password TEXT NOT NULL, role TEXT NOT NULL, created_s REAL NOT NULL);
+    name TEXT PRIMARY KEY, password TEXT NOT NULL, -- scrypt: salt and hash
+    role TEXT NOT NULL, created_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS sessions (
-    token TEXT PRIMARY KEY, user TEXT NOT NULL, csrf TEXT NOT NULL,
-    created_s REAL NOT NULL, used_s REAL NOT NULL);
+    token TEXT PRIMARY KEY, -- SHA-256 of it
+    user TEXT NOT NULL, csrf TEXT NOT NULL, created_s REAL NOT NULL, used_s REAL NOT NULL,
+    claimed TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tokens (
-    token TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
-    created_s REAL NOT NULL, used_s REAL NOT NULL DEFAULT 0);
+    token TEXT PRIMARY KEY, -- SHA-256 of it
+    name TEXT NOT NULL UNIQUE, role TEXT NOT NULL, created_s REAL NOT NULL, used_s REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL, how TEXT NOT NULL,
     remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
     result TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS audit_time ON audit (time_s);
 CREATE TABLE IF NOT EXISTS nodes (address TEXT PRIMARY KEY, heard_s REAL NOT NULL,
-    told BLOB NOT NULL) WITHOUT ROWID;
+    told BLOB NOT NULL) WITHOUT ROWID; -- told: JSON, what it held (`noderecords.py`)
 """
 _END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
@@ -147,17 +141,6 @@ class LoggedIn(NamedTuple):
     used_s: float
 
 
-class Narrowed(NamedTuple):
-    """A filter of the audit log; "" and 0 are any."""
-
-    who: str = ""
-    action: str = ""
-    target: str = ""
-    result: str = ""  # "ok", "failed", "warning"
-    since_s: float = 0.0
-    until_s: float = 0.0
-
-
 class Entry(NamedTuple):
     """One line of the audit log."""
 
@@ -183,10 +166,6 @@ class Store:
     def _prepare(self) -> None:
         self._db.execute("PRAGMA synchronous=FULL")  # an action that is not in the log has not been
         self._db.executescript(_SCHEMA)
-        if "claimed" not in {row[1] for row in self._db.execute("PRAGMA table_info(sessions)")}:
-            self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
-        if "used_s" not in {row[1] for row in self._db.execute("PRAGMA table_info(tokens)")}:
-            self._db.execute("ALTER TABLE tokens ADD COLUMN used_s REAL NOT NULL DEFAULT 0")
         for table in ("users", "sessions"):
             found = self._db.execute(f"PRAGMA quick_check('{table}')").fetchone()[0]
             if found != "ok":
@@ -268,10 +247,9 @@ class Store:
         now_s = self._clock_s()
         claims = json.dumps(claimed) if claimed is not None else ""
         values = (_digest(token), user, secrets.token_urlsafe(24), now_s, now_s, claims)
-        columns = "token, user, csrf, created_s, used_s, claimed"
         self._write(
             ("DELETE FROM sessions WHERE used_s <= ?", (now_s - lifetime_s,)),
-            (f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values),
+            ("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", values),
         )
         return token
 
@@ -343,9 +321,8 @@ class Store:
         if any(one.name == name for one in self.tokens()):
             raise ConfigError("token", name, "there is one of this name: remove it first")
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-        values = (_digest(token), name, role.name.lower(), self._clock_s())
-        columns = "token, name, role, created_s"
-        self._write((f"INSERT INTO tokens ({columns}) VALUES (?, ?, ?, ?)", values))
+        values = (_digest(token), name, role.name.lower(), self._clock_s(), 0.0)
+        self._write(("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", values))
         return token
 
     def tokens(self) -> list[Token]:
@@ -401,12 +378,12 @@ class Store:
         self._write(*((query, (result[:500], one)) for one in ids))
 
     def audit(
-        self, search: str = "", before_id: int = 0, count: int = 100,
-        narrowed: Narrowed | None = None,
+        self, search: str = "", who: str = "", action: str = "", target: str = "",
+        result: str = "", since_s: float = 0.0, until_s: float = 0.0, before_id: int = 0,
+        count: int = 100,
     ) -> list[Entry]:  # fmt: skip
-        """The newest first; `search` is looked for in every column of text. Texts may be parts, in
-        any case."""
-        who, action, target, result, since_s, until_s = narrowed or Narrowed()
+        """The newest first. `result` is of _RESULTS; `search` is looked for in every column of
+        text. Texts may be parts, in any case; "" and 0 are any."""
         texts = {"who": who, "action": action, "target": target, _ALL_TEXT: search}
         escapes = str.maketrans({one: f"\\{one}" for one in "\\%_"})
         wanted: dict[str, object] = {

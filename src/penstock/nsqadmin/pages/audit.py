@@ -22,7 +22,7 @@ from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.routes import Call, file_route
-from penstock.nsqadmin.store import Entry, Narrowed
+from penstock.nsqadmin.store import Entry
 
 _PAGE = 200  # entries of the log at once
 _RESULTS = {"": "Any result", "ok": "Done", "failed": "Failed", "warning": "With a warning"}
@@ -62,12 +62,11 @@ FILES = (file_route("/audit/download", download, Role.OPERATE),)
 
 
 def _found(deps: Deps, asked: Mapping[str, str], before_id: int, count: int) -> list[Entry]:
-    """By filter. Raises PlaceInvalid."""
-    q, who, action, target, result, *span = asked.values()
+    """By the values of _FILTERS. Raises PositionInvalid."""
+    search, who, action, target, result, *span = asked.values()
     now_s = time.time()
-    times_s = [moment_ms(text, now_s) / 1000 if text.strip() else 0.0 for text in span]
-    narrowed = Narrowed(who, action, target, result, *times_s)
-    return deps.store.audit(q, before_id, count, narrowed)
+    since_s, until_s = (moment_ms(one, now_s) / 1000 if one.strip() else 0.0 for one in span)
+    return deps.store.audit(search, who, action, target, result, since_s, until_s, before_id, count)
 
 
 def _written(found: list[Entry], form: str) -> str:
