@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
-from penstock.net.secret_file import authorization
+from penstock.net.secret_file import bearer
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
 
@@ -183,9 +183,9 @@ class Upstream:
 
     async def send(self, address: str, call: Call[Any]) -> Fetched:
         """The body of a 200, not decoded."""
-        headers = authorization(self.secret) if call.method != "GET" else None
+        credentials = bearer(self.secret) if call.method != "GET" else ""
         try:
-            answer = await exchange(self.fetcher, address, call, headers)
+            answer = await exchange(self.fetcher, address, call, credentials=credentials)
         except FetchFailed as error:
             error.sent &= call.method != "GET"  # that changes nothing, answered or not
             raise
@@ -235,7 +235,7 @@ class Upstream:
     async def producers(self) -> tuple[list[NsqdAddress], str]:
         if self.lookupds:
             listed = await self._listed("/nodes")
-            return _merge(listed.answers), listed.warning
+            return listed_in(listed.answers), listed.warning
         asked = await self.ask(NSQD, self.nsqds, self.describe)
         return _by_name(asked.answers.values()), asked.warning
 
@@ -259,12 +259,12 @@ class Upstream:
             raise
         unsure = {at: one for at, one in listed.failed.items()
                   if getattr(one, "code", "") != "TOPIC_NOT_FOUND"}  # fmt: skip
-        return _merge(listed.answers), Asked(listed.answers, unsure).warning
+        return listed_in(listed.answers), Asked(listed.answers, unsure).warning
 
     async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:
         async def read(at: str) -> dict[str, Any]:
             found = await self.document(at, path, query)
-            _merge({at: found})
+            listed_in({at: found})
             ",".join([*(found.get("topics") or ()), *(found.get("channels") or ())])
             return found  # where reading it failed, it is no nsqlookupd's
 
@@ -284,10 +284,10 @@ class Upstream:
 def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -> NsqdAddress:
     """An nsqd that was given by hand, by its `/info` and `/stats`."""
     topics = tuple((name, False) for name in _names(stats))
-    return replace(_of_row(info), topics=topics, given_address=address)
+    return replace(of_row(info), topics=topics, given_address=address)
 
 
-def _of_row(row: Mapping[str, Any]) -> NsqdAddress:
+def of_row(row: Mapping[str, Any]) -> NsqdAddress:
     texts: dict[str, Any] = {name: str(row.get(name) or "") for name in _TEXTS}
     return NsqdAddress(**texts, tcp_port=whole(row, "tcp_port"), http_port=whole(row, "http_port"))
 
@@ -328,8 +328,8 @@ def whole(row: Mapping[str, Any], key: str) -> int:
     return value if isinstance(value, int) and abs(value) < 1 << 63 else 0
 
 
-def _merge(answers: Mapping[str, Mapping[str, Any]]) -> list[NsqdAddress]:
-    """Entries of several lookupds: one for each nsqd."""
+def listed_in(answers: Mapping[str, Mapping[str, Any]]) -> list[NsqdAddress]:
+    """One for each nsqd in the answers of nsqlookupds. Raises what is in NOT_OF_NSQ."""
     found: dict[tuple[str, int, int], NsqdAddress] = {}
     for lookupd, answer in answers.items():
         for row in answer.get("producers") or ():
@@ -345,7 +345,7 @@ def _producer(lookupd: str, row: Mapping[str, Any]) -> NsqdAddress:
     for number, name in enumerate(row.get("topics") or ()):
         topics[str(name)] = bool(tombstones[number]) if number < len(tombstones) else False
     remote = f"{lookupd}/{row.get('remote_address', '')}"
-    return replace(_of_row(row), remote_addresses=(remote,), topics=tuple(sorted(topics.items())))
+    return replace(of_row(row), remote_addresses=(remote,), topics=tuple(sorted(topics.items())))
 
 
 def _joined(known: NsqdAddress, one: NsqdAddress) -> NsqdAddress:

@@ -37,9 +37,8 @@ from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
 from penstock.nsqadmin.bundle.hiding import FileKind
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD
+from penstock.nsqadmin.upstream import LOOKUPD, NOT_OF_NSQ, NSQD, listed_in
 from penstock.nsqd.options import FLAGS
-from penstock.nsqdapi.calls import bracketed
 
 Report = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
 
@@ -178,10 +177,11 @@ class _Daemon:
             answers = {one.name: await self._ask(one) for one in _LOOKUPD}
             await self._add_facts()
             try:
-                found = msgspec.json.decode(answers["nodes.json"], type=Producers)
-            except (ValueError, RecursionError):
+                found = listed_in({self._address: json.loads(answers["nodes.json"])})
+            except (*NOT_OF_NSQ, RecursionError):
                 return []
-            return [one.address for one in found.producers if one.address]
+            # The others serve HTTP on a unix socket, or not at all.
+            return [one.address for one in found if one.http_port > 0 and one.broadcast_address]
 
     async def nsqd(self) -> None:
         seconds = self._gatherer.seconds
@@ -309,26 +309,6 @@ def _config_value(answer: Fetched) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-class ListedNsqd(msgspec.Struct):
-    """An nsqd in the list of an nsqlookupd, or by its own description."""
-
-    version: str = ""
-    broadcast_address: str = ""
-    http_port: int = 0
-    topics: list[str] = []
-    tombstones: list[bool] = []
-
-    @property
-    def address(self) -> str:
-        """ "" for an nsqd that serves HTTP on a unix socket, or not at all."""
-        is_served = self.http_port > 0 and self.broadcast_address
-        return f"{bracketed(self.broadcast_address)}:{self.http_port}" if is_served else ""
-
-
-class Producers(msgspec.Struct):
-    producers: list[ListedNsqd] = []
 
 
 # --- this machine, without personal data ---

@@ -29,9 +29,9 @@ A foreign daemon may say anything: a document of another form counts as not said
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,12 +40,12 @@ from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, replication, snapshot
 from penstock.nsqadmin.attention import Finding, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
-from penstock.nsqadmin.bundle.gather import ListedNsqd, Producers
 from penstock.nsqadmin.history import Sample, series_of
-from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
-from penstock.nsqadmin.upstream import LOOKUPD, NSQD, NsqdAddress
+from penstock.nsqadmin.upstream import LOOKUPD, NOT_OF_NSQ, NSQD, NsqdAddress, listed_in, of_row
 from penstock.nsqadmin.words import listed, wait
+
+T = TypeVar("T")
 
 ByValue = dict[Any, list[str]]  # by what is there or holds: the addresses where it does
 Document = dict[str, Any]
@@ -171,39 +171,40 @@ class _Daemon:
                   if (one.folder, one.asked) == (folder, "/ping")]  # fmt: skip
         self.error = (failed[-1] or "no answer") if failed else ""
         self.status, _, self.health = bundle.text(f"{folder}/ping.txt").partition(" ")
-        self.info = bundle.document(f"{folder}/info.json", ListedNsqd)
+        self.own = of_row(bundle.document(f"{folder}/info.json", Document))
         self.config = bundle.document(f"{folder}/config.json", Document)
         facts = bundle.document(f"{folder}/facts.json", _Facts)
-        first, last = (_stats(bundle, f"{folder}/stats-{number}.json") for number in (1, 2))
+        first, last = (_read(bundle, f"{folder}/stats-{number}.json", _stats, Document())
+                       for number in (1, 2))  # fmt: skip
         self.samples = first or last, last or first
         is_pair = first and last and len(facts.sample_times_s) == 2
         self.times_s = facts.sample_times_s if is_pair else [0.0, 0.0]
         self.clock_s = facts.clock_offset_s if len(facts.clock_offset_s) == 2 else None
-        self.nodes = bundle.document(f"{folder}/nodes.json", Producers).producers
+        self.nodes = _read(bundle, f"{folder}/nodes.json", _nodes, list[NsqdAddress]())
         self.topics = bundle.document(f"{folder}/topics.json", _Topics).topics
-        self.cluster = _cluster(bundle.document(f"{folder}/cluster.json", Document))
+        self.cluster = _read(bundle, f"{folder}/cluster.json", replication.read, NO_CLUSTER)
 
     def state(self, number: int) -> NodeState:
-        known = NsqdAddress("", self.address, 0, 0, self.info.version, given_address=self.address)
+        known = NsqdAddress("", self.address, 0, 0, self.own.version, given_address=self.address)
         state = NodeState(self.address, known, self.samples[number], error=self.error)
         state.answered_s = self.times_s[number]
         return state
 
 
-def _stats(bundle: Bundle, name: str) -> Document:
-    document = bundle.document(name, Document)
+def _read(bundle: Bundle, name: str, reading: Callable[[Document], T], none: T) -> T:
     try:
-        msgspec.convert(document, _Stats)
-    except msgspec.ValidationError:
-        return {}
+        return reading(bundle.document(name, Document))
+    except NOT_OF_NSQ:
+        return none
+
+
+def _stats(document: Document) -> Document:
+    msgspec.convert(document, _Stats)
     return document
 
 
-def _cluster(document: Document) -> Replication:
-    try:
-        return replication.read(document)
-    except (KeyError, TypeError, ValueError):
-        return NO_CLUSTER
+def _nodes(document: Document) -> list[NsqdAddress]:
+    return listed_in({"": document})
 
 
 def _by_attention(nodes: list[_Daemon]) -> list[Finding]:
@@ -249,8 +250,8 @@ def _of_node(node: _Daemon) -> Iterator[Finding]:
 
 def _versions(daemons: list[_Daemon]) -> Iterator[Finding]:
     for kind in (NSQD, LOOKUPD):
-        found = _by_value((one.info.version, one.address) for one in daemons
-                          if one.info.version and one.kind == kind)  # fmt: skip
+        found = _by_value((one.own.version, one.address) for one in daemons
+                          if one.own.version and one.kind == kind)  # fmt: skip
         if len(found) > 1:
             step = "Fine during an upgrade. Bring them to one version when it is done."
             yield Thing(f"{kind}s", ("nodes",)).warn(
@@ -302,7 +303,7 @@ def _discovery(
     yield from _apart({one.address: set(one.topics) for one in lookupds_up}, "topic")
     everywhere = {address for found in known.values() for address in found}
     for node in up if lookupds_up else ():
-        if not everywhere & {node.address, node.info.address}:
+        if not everywhere & {node.address, node.own.address}:
             why = "It answers, and no nsqlookupd that was asked knows it: consumers don't find it."
             step = "Look at its -lookupd-tcp-address and at its log."
             it = Thing(f"node {node.address}", ("nodes", node.address))
@@ -315,8 +316,7 @@ def _discovery(
         yield Thing("no nsqlookupd", ()).note("was asked", why, step)
     for one in lookupds_up:
         for row in one.nodes:
-            pairs = zip(row.topics, row.tombstones, strict=False)
-            if dead := [name for name, is_dead in pairs if is_dead]:
+            if dead := [name for name, is_dead in row.topics if is_dead]:
                 why = f"nsqlookupd {one.address} leaves it out of lookups of {_listed(dead)}."
                 step = "It ends by itself after nsqlookupd's -tombstone-lifetime."
                 it = Thing(f"node {row.address}", ("nodes", row.address))
