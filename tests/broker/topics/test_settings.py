@@ -1,15 +1,9 @@
 """Settings of one topic: what holds, what is stored, what a change does at once."""
 
-from typing import Any
-
 import msgspec
-import pytest
 
-from cases import each
 from penstock import limits
-from penstock.broker.options import BrokerOptions
 from penstock.broker.topics.settings import TopicSettings
-from penstock.errors import ConfigError
 
 from ..world import Outcome, Start, World, bodies
 
@@ -68,22 +62,3 @@ def test_from_disk_to_os_with_a_sync_under_way(world: World) -> None:
     assert second.stored
     assert world.publish("t", b"3").stored
     assert bodies(consumer.take()) == [b"1", b"2", b"3"]
-
-
-@each(
-    ("wrong", "name"),
-    [
-        ({"durability": "none"}, "durability"),
-        ({"node_id": 1024}, "node-id"),
-        ({"sync_every_count": 0}, "sync-every-count"),
-        ({"mem_queue_size": -1}, "mem-queue-size"),
-        ({"default_partitions": 0}, "default-partitions"),
-        ({"default_partitions": 256}, "default-partitions"),
-        ({"trace_rate": 1.1}, "trace-rate"),
-        ({"trace_rate": -0.1}, "trace-rate"),
-    ],
-)
-def test_invalid_options_are_named(wrong: dict[str, Any], name: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        BrokerOptions(**wrong)
-    assert caught.value.name == name
