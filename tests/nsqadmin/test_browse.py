@@ -12,8 +12,7 @@ from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.browse import OffsetSpan, Page, Search, TopicLogs
-from penstock.nsqadmin.criteria import CriterionInvalid
-from penstock.nsqadmin.messages import Extent, Log, Message, PositionInvalid
+from penstock.nsqadmin.messages import Extent, InputInvalid, Log, Message
 from penstock.nsqadmin.pages.messages import _Browser
 from penstock.nsqadmin.upstream import Upstream
 
@@ -132,7 +131,7 @@ def test_a_node_that_is_down_is_named_and_the_other_shown() -> None:
 
 
 def test_an_offset_is_of_one_node() -> None:
-    with pytest.raises(PositionInvalid, match="choose a node"):
+    with pytest.raises(InputInvalid, match="choose a node"):
         asyncio.run(topic_logs(ODD, EVEN).page("7", search()))
 
 
@@ -208,7 +207,7 @@ def test_terms_that_do_not(where: str) -> None:
 
 @each("where", ["paid", "=paid", 'name="open', "a b=1", "!", "a>", "a<=", "x" * 3000])
 def test_invalid_terms(where: str) -> None:
-    with pytest.raises(CriterionInvalid):
+    with pytest.raises(InputInvalid):
         criteria.read("", where)
 
 

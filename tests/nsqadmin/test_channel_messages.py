@@ -6,13 +6,8 @@ import pytest
 
 from cases import each
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.channel_messages import (
-    ChannelMessages,
-    HeldMessage,
-    Move,
-    SeekInvalid,
-    position_of,
-)
+from penstock.nsqadmin.channel_messages import ChannelMessages, HeldMessage, Move, position_of
+from penstock.nsqadmin.messages import InputInvalid
 from penstock.nsqadmin.upstream import DaemonRefused, UpstreamFailed
 
 from .saying import Saying, nodes
@@ -46,7 +41,7 @@ def test_positions(kind: str, text: str, position: str) -> None:
     ],
 )
 def test_invalid_positions(kind: str, text: str) -> None:
-    with pytest.raises(SeekInvalid):
+    with pytest.raises(InputInvalid):
         position_of(kind, text)
 
 

@@ -88,7 +88,7 @@ def test_other_text_with_a_masked_field_is_not_shown() -> None:
 def test_a_moment_is_a_time_as_people_type_it() -> None:
     """Of the many forms see `tests/test_clock.py`."""
     assert messages.moment_ms("-10m", NOW_MS / 1000) == NOW_MS - 600_000
-    with pytest.raises(messages.PositionInvalid, match="is not an offset"):
+    with pytest.raises(messages.InputInvalid, match="is not an offset"):
         messages.moment_ms("nonsense", NOW_MS / 1000)
 
 

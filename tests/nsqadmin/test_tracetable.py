@@ -10,15 +10,8 @@ from deltalake import write_deltalake
 from penstock.errors import QueryRefused, TableUnreadable
 from penstock.ids.guid import make, parse, tick_of
 from penstock.nsqadmin.console import Question, answer
-from penstock.nsqadmin.traces import (
-    IdInvalid,
-    MessagePosition,
-    Wanted,
-    event_of,
-    merged,
-    statement,
-    wanted,
-)
+from penstock.nsqadmin.messages import InputInvalid
+from penstock.nsqadmin.traces import MessagePosition, Wanted, event_of, merged, statement, wanted
 from penstock.pipelines.trace_table import SCHEMA
 from penstock.trace.events import Event, Kind
 
@@ -149,7 +142,7 @@ def test_queries_as_typed() -> None:
         "abc",
         "' OR 1=1 --",
     ):
-        with pytest.raises(IdInvalid):
+        with pytest.raises(InputInvalid):
             wanted(text)
-    with pytest.raises(IdInvalid, match="is no time"):
+    with pytest.raises(InputInvalid, match="is no time"):
         wanted("trace:7", "yesterday' OR '1")

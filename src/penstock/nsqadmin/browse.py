@@ -24,10 +24,10 @@ from penstock.nsqadmin.criteria import EVERYTHING, Criteria
 from penstock.nsqadmin.messages import (
     NEWEST,
     Extent,
+    InputInvalid,
     Log,
     LogAddress,
     Message,
-    PositionInvalid,
     named_message,
 )
 from penstock.nsqadmin.upstream import Upstream, gathered, reason
@@ -102,8 +102,8 @@ class TopicLogs:
         if len(self.by_address) > 1 and text.isascii() and text.isdigit():
             partitions = len({log.node for log in self.by_address.values()}) < len(self.by_address)
             what = "partition" if partitions else "node"
-            rule = f"is an offset, and each {what} has its own: choose a {what} first"
-            raise PositionInvalid(text, rule)
+            rule = f"each {what} has its own: choose a {what} first"
+            raise InputInvalid(f"{text!r} is an offset, and {rule}")
         named = named_message(text)
         if named is not None:
             return await self._where_is(*named)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
-from penstock.nsqadmin.messages import Log, LogAddress, preview
+from penstock.nsqadmin.messages import InputInvalid, Log, LogAddress, is_id, preview
 from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed, gathered, reason
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
@@ -28,10 +28,6 @@ POSITIONS = {
     "latest": ("The end", ""),
 }
 _ELSEWHERE = ("PARTITION_NOT_FOUND", "MESSAGE_NOT_FOUND")
-
-
-class SeekInvalid(PenstockError):
-    """The text is no position of that kind."""
 
 
 class HeldMessage(NamedTuple):
@@ -69,19 +65,19 @@ class Move(NamedTuple):
 
 
 def position_of(kind: str, text: str) -> str:
-    """In the form of `/channel/setoffset`. Raises SeekInvalid."""
+    """In the form of `/channel/setoffset`. Raises InputInvalid."""
     text = text.strip()
     if kind in ("earliest", "latest"):
         return kind
     if kind == "time":
         return f"timestamp:{_seconds(text)}"
     if kind == "id":
-        if len(text) != 16 or any(one not in "0123456789abcdef" for one in text.lower()):
-            raise SeekInvalid(f"{text!r} is not an id: it has 16 hex digits")
+        if not is_id(text):
+            raise InputInvalid(f"{text!r} is not an id: it has 16 hex digits")
         return f"id:{text.lower()}"
     digits = text.replace(",", "").replace("_", "")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise SeekInvalid(f"{text!r} is not a whole number")
+        raise InputInvalid(f"{text!r} is not a whole number")
     return f"{kind}:{digits}"
 
 
@@ -89,7 +85,7 @@ def _seconds(text: str) -> str:
     try:
         return format_seconds(read_time(text, time.time_ns()))
     except ValueError as error:
-        raise SeekInvalid(str(error)) from None
+        raise InputInvalid(str(error)) from None
 
 
 class ChannelMessages:

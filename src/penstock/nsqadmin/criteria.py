@@ -19,20 +19,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.errors import PenstockError
-from penstock.nsqadmin.messages import MASK, Message
+from penstock.nsqadmin.messages import MASK, InputInvalid, Message
 
 _TERM = re.compile(r"([^\s=<>!]+)(!=|[<>]=?+(?=.)|=)(.*)", re.DOTALL)  # = "" is a value
+_EXAMPLES = "status=paid, total>100 or header.source=web"
 _MISSING = object()
 _NONE: Any = object()
-
-
-class CriterionInvalid(PenstockError):
-    """The text is no search term."""
-
-    def __init__(self, text: str, rule: str = "") -> None:
-        rule = rule or "is no term such as status=paid, total>100 or header.source=web"
-        super().__init__(f"{text!r} {rule}")
 
 
 class Term(NamedTuple):
@@ -101,18 +93,18 @@ EVERYTHING = Criteria()
 
 
 def read(contains: str, where: str = "") -> Criteria:
-    """The text of both fields. Raises CriterionInvalid."""
+    """The text of both fields. Raises InputInvalid."""
     if len(contains) + len(where) > limits.ADMIN_CRITERIA_CHARS:
-        raise CriterionInvalid(where[:50], f"is longer than {limits.ADMIN_CRITERIA_CHARS}")
+        raise InputInvalid(f"{where[:50]!r} is longer than {limits.ADMIN_CRITERIA_CHARS}")
     try:
         parts = shlex.split(where)
     except ValueError as error:
-        raise CriterionInvalid(where, "has a quote without its other one") from error
+        raise InputInvalid(f"{where!r} has a quote without its other one") from error
     terms = []
     for part in parts:
         matched = _TERM.fullmatch(part)
         if matched is None:
-            raise CriterionInvalid(part)
+            raise InputInvalid(f"{part!r} is no term such as {_EXAMPLES}")
         terms.append(Term(matched[1], matched[2], matched[3]))
     return Criteria(contains, tuple(terms))
 

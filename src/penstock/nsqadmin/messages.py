@@ -27,25 +27,22 @@ MASK = "•••"
 NEWEST = ("", "newest", "latest")
 FIRST = 0  # the partition that every topic has
 _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
+_POSITION = (
+    "an offset, an id of 16 hex digits, a time such as 2026-11-21T06:00:00Z or 06:00, a while such"
+    " as -10m, newest or oldest"
+)
 
 
-class PositionInvalid(PenstockError):
-    """The text is no position in a log."""
-
-    def __init__(self, text: str, rule: str = "") -> None:
-        rule = rule or (
-            "is not an offset, an id of 16 hex digits, a time such as 2026-11-21T06:00:00Z or"
-            " 06:00, a while such as -10m, newest or oldest"
-        )
-        super().__init__(f"{text!r} {rule}")
+class InputInvalid(PenstockError):
+    """Names what somebody has typed, and the rule that it breaks."""
 
 
 def moment_ms(text: str, now_s: float) -> int:
-    """Raises PositionInvalid."""
+    """Raises InputInvalid."""
     try:
         return read_time(text, round(now_s * limits.SECOND)) // limits.MS
     except ValueError as error:
-        raise PositionInvalid(text) from error
+        raise InputInvalid(f"{text!r} is not {_POSITION}") from error
 
 
 class Extent(NamedTuple):
@@ -62,9 +59,13 @@ class SearchHit(NamedTuple):
     offset: int
 
 
+def is_id(text: str) -> bool:
+    return _HEX_ID.fullmatch(text) is not None
+
+
 def named_message(text: str) -> tuple[str, str] | None:
     """The argument of `/message/get`, where a position names one message: its id, or a trace id."""
-    if _HEX_ID.fullmatch(text):
+    if is_id(text):
         return "id", text.lower()
     if text.startswith("trace:") and (trace_id := read_trace_id(text[6:])):
         return "trace_id", str(trace_id)

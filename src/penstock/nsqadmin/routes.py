@@ -21,9 +21,10 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS, Operation
 from penstock.nsqadmin.api import ApiError, Document, document_of, node_stats, origin
 from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.messages import InputInvalid
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.runs import run_row, run_whole
-from penstock.nsqadmin.traces import IdInvalid, Seeker
+from penstock.nsqadmin.traces import Seeker
 from penstock.nsqadmin.upstream import warnings
 from penstock.trace.search import row_of
 from penstock.wire.names import is_valid_name
@@ -150,7 +151,7 @@ async def trace(
     deps = call.deps
     try:
         ask, only = traces.wanted(id, since), traces.only_in(topic, partition)
-    except IdInvalid as error:
+    except InputInvalid as error:
         raise ApiError(400, f"INVALID_ARG: {error}") from error
     await deps.watch.ready()
     seeker = Seeker(deps.upstream, deps.watch.up(), deps.options.trace_table, ask, only)

@@ -28,7 +28,7 @@ from penstock.kernel import hex_to_id
 from penstock.net.query import whole_number
 from penstock.nsqadmin import console
 from penstock.nsqadmin.console import Question, literal
-from penstock.nsqadmin.messages import Log
+from penstock.nsqadmin.messages import InputInvalid, Log
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Event, Kind, decode
@@ -191,12 +191,6 @@ async def _recent(upstream: Upstream, node: str) -> list[Event]:
     return [event for body in bodies for event in decode(body) if event.message_id]
 
 
-class IdInvalid(PenstockError):
-    def __init__(self, text: str, rule: str = "") -> None:
-        rule = rule or f"is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"
-        super().__init__(f"{text!r} {rule}")
-
-
 def wanted(text: str, since: str = "") -> Wanted:
     """The typed text: a message id, or "trace:" and a trace id; `since` (2026-05-01) is its
     earliest time. 32 hex digits are a trace id as they stand."""
@@ -208,7 +202,8 @@ def wanted(text: str, since: str = "") -> Wanted:
         return Wanted(0, trace_id, from_ms or recent_ms, bool(from_ms))
     number = hex_to_id(text.encode("utf-8", "replace"))
     if number <= 0:
-        raise IdInvalid(text)
+        rule = f"neither a message id (16 hex digits) nor trace:N, where N is {RULE}"
+        raise InputInvalid(f"{text!r} is {rule}")
     made_ms = max(0, parse(number).time_ns // limits.MS - ID_AHEAD_MS)
     return Wanted(number, 0, from_ms or made_ms, True)
 
@@ -219,7 +214,7 @@ def only_in(topic: str, partition: str) -> Only:
         return Only(topic.strip())
     number = whole_number(partition.strip(), limits.PARTITIONS_MAX - 1)
     if number is None:
-        raise IdInvalid(partition, f"is no partition: 0 to {limits.PARTITIONS_MAX - 1}")
+        raise InputInvalid(f"{partition!r} is no partition: 0 to {limits.PARTITIONS_MAX - 1}")
     return Only(topic.strip(), number)
 
 
@@ -228,7 +223,7 @@ def _midnight_ms(day: str) -> int:
     try:
         return max(1, times.read_time(day, time.time_ns()) // limits.MS)
     except ValueError as error:
-        raise IdInvalid(day, f"is no time, {times.RULE}") from error
+        raise InputInvalid(f"{day!r} is no time, {times.RULE}") from error
 
 
 class Seeker:

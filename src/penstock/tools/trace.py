@@ -17,7 +17,8 @@ from penstock.log.disk import OsDisk
 from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_in_data
 from penstock.nsqadmin import traces
-from penstock.nsqadmin.traces import IdInvalid, Seeker, TracedEvent, Wanted
+from penstock.nsqadmin.messages import InputInvalid
+from penstock.nsqadmin.traces import Seeker, TracedEvent, Wanted
 from penstock.tools import completion
 from penstock.tools.app import Partition, app, arg, opt, verb
 from penstock.tools.connection import Http
@@ -70,7 +71,7 @@ def _wanted(message_id: str, trace_id: str, since: str) -> Wanted:
         raise WrongUse("give a message id, or --trace-id")
     try:
         return traces.wanted(message_id or f"trace:{trace_id}", since)
-    except IdInvalid as error:
+    except InputInvalid as error:
         raise WrongUse(str(error)) from error
 
 

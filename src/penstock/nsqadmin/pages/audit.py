@@ -17,7 +17,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.messages import PositionInvalid, moment_ms
+from penstock.nsqadmin.messages import InputInvalid, moment_ms
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import PageView
@@ -52,7 +52,7 @@ async def download(call: Call, form: str = "csv") -> Response:
     asked = {name: query.get(name, "") for name in _FILTERS}
     try:
         found = _found(call.deps, asked, 0, limits.ADMIN_AUDIT_SAVED)
-    except PositionInvalid as error:
+    except InputInvalid as error:
         raise ApiError(400, "INVALID_ARG_TIME") from error
     kind = _FORMS[form][1]
     return Response(_written(found, form), headers=saved(f"audit.{form}"), media_type=kind)
@@ -62,7 +62,7 @@ FILES = (file_route("/audit/download", download, Role.OPERATE),)
 
 
 def _found(deps: Deps, asked: Mapping[str, str], before_id: int, count: int) -> list[Entry]:
-    """By the values of _FILTERS. Raises PositionInvalid."""
+    """By the values of _FILTERS. Raises InputInvalid."""
     search, who, action, target, result, *span = asked.values()
     now_s = time.time()
     since_s, until_s = (moment_ms(one, now_s) / 1000 if one.strip() else 0.0 for one in span)

@@ -23,10 +23,10 @@ from penstock.nsqadmin.channel_messages import (
     HeldMessage,
     Listed,
     Move,
-    SeekInvalid,
     dead_letter,
     position_of,
 )
+from penstock.nsqadmin.messages import InputInvalid
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import PageView
@@ -299,7 +299,7 @@ class _Replay(_OfChannel):
         self._result.clear()
         try:
             position = position_of(str(self._kind.value), str(self._text.value or ""))
-        except SeekInvalid as error:
+        except InputInvalid as error:
             with self._result:
                 ui.label(str(error)).classes("bad")
             return
