@@ -220,13 +220,13 @@ class Broker:
         )
         if file.replicated is not True:
             logs = open_logs(self._disk, directory, file, settings, wall_ns)
-            self._add_topic(directory, file, logs)
+            self.add_topic(directory, file, logs)
         elif replica_host is None:
             raise StorageError(directory, "a cluster places its replicas, and none is named")
         else:
             owns = replica_host.find_owns(directory, file)
             logs = open_logs(self._disk, directory, file, settings, wall_ns, owns)
-            replica_host.add(self._add_topic(directory, file, logs, owns))
+            replica_host.add(self.add_topic(directory, file, logs, owns))
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
         """A creation that was interrupted: nothing can have been published. Where there are
@@ -236,7 +236,7 @@ class Broker:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
         self.directories.remove(name)
 
-    def _add_topic(
+    def add_topic(
         self,
         directory: str,
         file: TopicFile,
@@ -261,12 +261,7 @@ class Broker:
 
     def join(self, replication: ReplicationContext, records: Records) -> ReplicaHost:
         """Call before `open`, or in its `before_topics`: a cluster places replicas on this node."""
-        replica_host = ReplicaHost(
-            replication, records, self.context, self.topics, self.directories, self.ended,
-            self._make_known, self._delete,
-            lambda file: self._add_topic(self.directories.path(file.name), file, {}), self._drop,
-        )  # fmt: skip
-        self.context.replica_host = replica_host
+        self.context.replica_host = replica_host = ReplicaHost(self, replication, records)
         return replica_host
 
     def _abandon(self) -> None:
@@ -370,19 +365,20 @@ class Broker:
             extended=extended or msgspec.UNSET,
         )
         logs = self.directories.make(file)
-        return self._make_known(file, dict(enumerate(logs)))
+        return self.make_known(file, dict(enumerate(logs)))
 
-    def _make_known(
+    def make_known(
         self,
         file: TopicFile,
         logs: Mapping[int, PartitionLog],
         owns: Mapping[int, ReplicaFileStore] | None = None,
     ) -> Topic:
-        topic = self._add_topic(self.directories.path(file.name), file, logs, owns)
+        """From here on a start brings the topic back. Raises StorageError."""
+        topic = self.add_topic(self.directories.path(file.name), file, logs, owns)
         try:
             topic.make_known(self._topics_path)
         except BaseException:
-            self._drop(topic, made=False)
+            self.drop_topic(topic, made=False)
             self.directories.remove_unmade(file.name)
             raise
         return topic
@@ -398,12 +394,12 @@ class Broker:
         topic = self.find_topic(name)
         if topic.replicated:
             raise Refused(f"topic {name} is deleted by the cluster")
-        self._delete(topic)
+        self.remove_topic(topic)
 
-    def _delete(self, topic: Topic) -> None:
+    def remove_topic(self, topic: Topic) -> None:
         self.ended.add(topic.name, topic.identity, topic.ends())
         topic.mark_deleted()
-        self._drop(topic)
+        self.drop_topic(topic)
         self.directories.remove(topic.name)
         self.ended.settle()
         self.context.changed(TopicChange.TOPIC_DELETED, topic)
@@ -412,7 +408,7 @@ class Broker:
         if topic.name in self.topics:
             self.delete_topic(topic.name)
 
-    def _drop(self, topic: Topic, made: bool = True) -> None:
+    def drop_topic(self, topic: Topic, made: bool = True) -> None:
         del self.topics[topic.name]
         topic.delete(keep_files=not made)
         for replica in topic.replicas.values():

@@ -27,7 +27,7 @@ released.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,13 +53,11 @@ from penstock.replication.frames import AppendFrame, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
+    from penstock.broker.broker import Broker
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import ClusterMetadata, Led
     from penstock.broker.replicas.leadership import Records
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
-    from penstock.broker.topics.deletions import EndedTopics
-    from penstock.broker.topics.directories import TopicDirectories
     from penstock.broker.topics.topic import Topic
     from penstock.log.partition import PartitionLog
     from penstock.replication.frames import Frame
@@ -68,8 +66,6 @@ if TYPE_CHECKING:
 
 STEADY_FRAMES = (AppendFrame, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
-Logs = Mapping[int, "PartitionLog"]
-Owns = Mapping[int, ReplicaFileStore]
 
 
 class LeadershipChange(NamedTuple):
@@ -79,33 +75,16 @@ class LeadershipChange(NamedTuple):
 
 
 class ReplicaHost:
-    def __init__(
-        self,
-        replication: ReplicationContext,
-        records: Records,
-        context: Context,
-        topics: Mapping[str, Topic],
-        files: TopicDirectories,
-        ended: EndedTopics,
-        open_topic: Callable[[TopicFile, Logs, Owns], Topic],
-        drop_topic: Callable[[Topic], None],
-        open_remote: Callable[[TopicFile], Topic],
-        drop_remote: Callable[[Topic, bool], None],
-    ) -> None:
-        """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
-        `drop_remote`: of one without a replica here."""
+    def __init__(self, broker: Broker, replication: ReplicationContext, records: Records) -> None:
+        context = broker.context
         self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self.forwarding = Forwarding(replication, self, context.engine.wake)
+        self._broker = broker
         self._context = context
-        self._topics = topics
-        self._files = files
-        self._ended = ended
-        self._open_topic = open_topic
-        self._drop_topic = drop_topic
-        self._open_remote = open_remote
-        self._drop_remote = drop_remote
+        self._topics = broker.topics
+        self._files = broker.directories
         self._replicas: dict[Target, ReplicatedPartition] = {}
         self._to_turn: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
@@ -195,7 +174,7 @@ class ReplicaHost:
     def _host_first(self, clustered: TopicFile, partition: int, file: ReplicaFile) -> None:
         (log,) = self._files.make(clustered, (partition,), _new_replica(file))
         own = ReplicaFileStore(self._context.disk, log.path, file)
-        self.add(self._open_topic(clustered, {partition: log}, {partition: own}))
+        self.add(self._broker.make_known(clustered, {partition: log}, {partition: own}))
 
     def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         """Host a topic whose clients are still connected."""
@@ -240,7 +219,7 @@ class ReplicaHost:
         replicated = self._replicas.pop(target)
         replica, topic = replicated.replica, replicated.topic
         if not stays:  # while it is led
-            self._ended.add(topic.name, topic.identity, topic.ends())
+            self._broker.ended.add(topic.name, topic.identity, topic.ends())
         replicated.let_go("the replica was released")
         self._to_turn.pop(replicated, None)
         self._awake.pop(replicated, None)
@@ -260,7 +239,7 @@ class ReplicaHost:
                     self._keep_in_memory(topic)
                     self._files.remove(topic.name)
                 else:
-                    self._drop_topic(topic)
+                    self._broker.remove_topic(topic)
 
     def forget(self, identity: str) -> None:
         """The topic was deleted, and its identity never comes again. Its replicas may have moved
@@ -293,7 +272,7 @@ class ReplicaHost:
         file = metadata.file(name) if metadata is not None else None
         if metadata is None or file is None or name in self._context.set_aside:
             return None
-        topic = self._open_remote(file)
+        topic = self._broker.add_topic(self._files.path(name), file, {})
         self._keep_in_memory(topic)
         adopt_channels(topic, metadata.channels(name))
         return topic
@@ -311,7 +290,7 @@ class ReplicaHost:
             and not topic.replicas
             and topic.identity != identity
         ):
-            self._drop_remote(topic, False)
+            self._broker.drop_topic(topic, made=False)
 
     # --- metadata ---
 
