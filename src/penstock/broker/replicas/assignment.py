@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.broker.replicas.leadership import Leadership, LeadershipPorts, Records
+from penstock.broker.replicas.leadership import Leadership, LeadershipPorts
 from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, LogWatch
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
@@ -42,43 +41,32 @@ from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import LeaderId, PartitionRecord
 
 if TYPE_CHECKING:
-    from penstock.broker.health import Health
+    from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.ports import Syncs
+    from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 
 class Assignment:
     """`owner` keeps more than the log."""
 
-    def __init__(
-        self,
-        replication: ReplicationContext,
-        records: Records,
-        files: Files,
-        syncs: Syncs,
-        health: Health,
-        waits: bool,
-        watch: LogWatch,
-        owner: ReplicatedPartition,
-    ) -> None:
-        self.files = files
-        self._watch = watch
-        self._owner = owner
+    def __init__(self, context: Context, host: ReplicaHost, owner: ReplicatedPartition) -> None:
+        replica, self._owner = owner.replica, owner
+        self.files = files = Files(replica.label, owner.key, replica.log, owner.own)
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
         self.record: PartitionRecord | None = None
         self.revision = 0
         self._restorations = 0
-        self.target = target_of(files.key)
+        self.target = owner.target
         log = files.log
         reason = files.own.file.reason if log.stopped is None else log.stopped.reason
         self.role: Role = Stopped(reason) if reason else Unassigned()
-        self._replication = replication
-        self._records = records
-        self._syncs = syncs
-        self._health = health
-        self._waits = waits
+        self._replication = host.replication
+        self._records = host.records
+        self._syncs = context.syncs
+        self._health = context.health
+        self._waits = owner.topic.durability == "disk"
         self._linked: set[int] = set()
         self._leadership_epoch = 0  # of the last leadership of this incarnation
         self._due_epoch = 0  # of a leadership that begins when a sync has ended
@@ -373,7 +361,7 @@ class Assignment:
     def _follow(self) -> None:
         follower = LogFollower(
             self._replication, self.files, self._syncs, self._health, self._waits, self._stop,
-            self._committed, self._watch,
+            self._committed, LogWatch(self._owner.replica.producers.appended, self._owner.cut),
         )  # fmt: skip
         self.role = Following(follower)
         self._list()

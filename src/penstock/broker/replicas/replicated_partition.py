@@ -29,7 +29,6 @@ from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import Assignment, Following, Leading, Stopped
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
-from penstock.broker.replicas.log_follower import Files, LogWatch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
@@ -93,16 +92,7 @@ class ReplicatedPartition:
         self._elected: tuple[Leadership, int] | None = None  # not serving yet, and since when
         self._inherited: tuple[Leadership, Cursors, JournalSender] | None = None
         self._repairing = Repairing(replica_host.replication, self.target, replica)
-        self.assignment = Assignment(
-            replica_host.replication,
-            replica_host.records,
-            Files(replica.label, self.key, replica.log, own),
-            context.syncs,
-            context.health,
-            self.topic.durability == "disk",
-            LogWatch(self.replica.producers.appended, self._cut),
-            self,
-        )
+        self.assignment = Assignment(context, replica_host, self)
         replica.producers.learn(self.assignment.committed)
 
     @property
@@ -137,7 +127,7 @@ class ReplicatedPartition:
         """A leadership may begin to serve."""
         return not self.channels.busy
 
-    def _cut(self, removed: Removed) -> None:
+    def cut(self, removed: Removed) -> None:
         try:
             self.replica.producers.cut(removed.from_offset)
         except StorageError as error:
