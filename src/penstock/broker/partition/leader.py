@@ -30,7 +30,7 @@ so are the syncs that they wait for. No other channel waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -151,15 +151,11 @@ class Leader:
         lost = ChangeUnknown(self.replica.label, reason)
         led.when_held(lambda: done(None), lambda: done(lost))
 
-    def keep_order(self, leadership: Leadership) -> None:
+    def keep_order(self) -> None:
         """In strictly ordered channels the next message waits for the in-sync set, if the partition
         has other replicas."""
-        machine, channels = leadership.machine, self.topic.channels.values
-        gates = OrderGates(
-            self.number, channels, self.when_held, lambda: len(machine.record.wanted) > 1
-        )
         if self.cursors is not None:
-            self.cursors.on_written = gates.note
+            self.cursors.on_written = OrderGates(self).note
 
     @property
     def busy(self) -> bool:
@@ -463,39 +459,28 @@ def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> N
         window.skip(from_offset, to_offset, TraceKind.CORRUPT)
 
 
-WhenHeld = Callable[[Callable[["PenstockError | None"], None]], None]
-
-
 class OrderGates:
-    """The order gates of one partition, in one leadership. `channels`: those of the topic.
-    `has_others`: does the partition have another replica?"""
+    """The order gates of one partition, in one leadership."""
 
-    def __init__(
-        self,
-        partition: int,
-        channels: Callable[[], Iterable[Channel]],
-        when_held: WhenHeld,
-        has_others: Callable[[], bool],
-    ) -> None:
-        self._partition = partition
-        self._channels = channels
-        self._when_held = when_held
-        self._has_others = has_others
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._partition = leader.number
         self._record_counts: dict[Channel, int] = {}  # records about it, while it has this order
 
     def note(self, numbers: set[int]) -> None:
         """A record about the channels with these numbers was written, or failed: a failed one
         counts as written, and is held once the write succeeds."""
-        for channel in self._channels():
+        has_others = len(self._leader.leadership.machine.record.wanted) > 1
+        for channel in self._leader.topic.channels.values():
             if channel.number not in numbers or self._partition not in channel.windows:
                 continue
-            if channel.settings.order != ChannelOrder.STRICT or not self._has_others():
+            if channel.settings.order != ChannelOrder.STRICT or not has_others:
                 self._record_counts.pop(channel, None)
                 channel.open_gate(self._partition)
                 continue
             count = self._record_counts[channel] = self._record_counts.get(channel, 0) + 1
             channel.close_gate(self._partition)
-            self._when_held(partial(self._held, channel, count))
+            self._leader.when_held(partial(self._held, channel, count))
 
     def _held(self, channel: Channel, count: int, error: PenstockError | None) -> None:
         window = channel.windows.get(self._partition)

@@ -166,7 +166,7 @@ class ReplicatedPartition:
         )
         leader.led = self.led
         self._tables = ProducerTableSender(self._replication, self.key, epoch, replica)
-        leader.keep_order(leadership)
+        leader.keep_order()
         leader.steps_over_damage = False
         try:
             begin_leadership(self.topic, leader)
