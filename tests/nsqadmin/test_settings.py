@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.settings import SettingRefused
+from penstock.nsqadmin.settings import SettingRefused, SettingValues
 from penstock.nsqadmin.upstream import DaemonRefused, Upstream, UpstreamFailed
 
 from .saying import Saying, nodes
@@ -16,7 +16,9 @@ TOPIC = {"topic": "t"}
 CHANNEL = {"topic": "t", "channel": "ch"}
 
 
-def read(upstream: Upstream, nodes: list[str], about: dict[str, str]) -> settings.FoundSettings:
+def read(
+    upstream: Upstream, nodes: list[str], about: dict[str, str]
+) -> tuple[list[SettingValues], list[str]]:
     return asyncio.run(settings.read(upstream, nodes, about))
 
 
@@ -30,7 +32,7 @@ def test_effective_settings_and_their_source() -> None:
         a=same | {"own": ["trace_rate", "max_depth"]},
         b=same | {"own": ["trace_rate"], "max_age": "24h0m0s"},
     )
-    held = {one.setting.name: one for one in read(upstream, ["a", "b"], TOPIC).held}
+    held = {one.setting.name: one for one in read(upstream, ["a", "b"], TOPIC)[0]}
     assert (held["trace_rate"].chosen, held["trace_rate"].origin) == ("0.5", "chosen here")
     assert (held["max_depth"].chosen, held["max_depth"].origin) == ("", "chosen on a")
     assert (held["max_age"].shown, held["max_age"].origin) == ("", "differs: a 0s, b 24h0m0s")
@@ -39,7 +41,7 @@ def test_effective_settings_and_their_source() -> None:
 def test_a_channel_has_its_own() -> None:
     upstream = nodes(a={"max_attempts": 5, "dead_letter_topic": "t.ch.dead", "trace_rate": 0.0,
                             "own": ["max_attempts"]})  # fmt: skip
-    held = read(upstream, ["a"], CHANNEL).held
+    held, _ = read(upstream, ["a"], CHANNEL)
     assert [(one.setting.name, one.chosen, one.shown) for one in held] == [
         ("max_attempts", "5", "5"), ("dead_letter_topic", "", "t.ch.dead"), ("trace_rate", "", "0"),
         ("ack_retry_cnt", "", ""), ("ack_old_than_time", "", ""), ("order", "", ""),
@@ -53,9 +55,9 @@ def test_nodes_without_settings_are_named() -> None:
         official=DaemonRefused("official", "got response 404", 404, "NOT_FOUND"),
         gone=DaemonRefused("gone", "got response 404", 404, "TOPIC_NOT_FOUND"),
     )
-    answer = read(upstream, ["down", "official", "gone"], TOPIC)
-    assert answer.held == []
-    assert answer.notes == [
+    held, notes = read(upstream, ["down", "official", "gone"], TOPIC)
+    assert held == []
+    assert notes == [
         "down does not tell: refused", "official has no such settings",
         "gone does not tell: it has no such topic (404 TOPIC_NOT_FOUND)",
     ]  # fmt: skip

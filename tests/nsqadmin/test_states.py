@@ -124,12 +124,12 @@ def test_the_worst_is_the_state() -> None:
 
 
 def test_metrics_of_a_process() -> None:
-    found = nodes.read_metrics(
+    values, syncs = nodes.read_metrics(
         '# HELP x y\nprocess_cpu_seconds_total 1.5\nnsqd_depth{topic="a"} 7\n'
         'nsqd_sync_seconds_bucket{le="0.001"} 4\nnsqd_sync_seconds_bucket{le="+Inf"} 6\n'
     )
-    assert found.values == {"process_cpu_seconds_total": 1.5}
-    assert found.syncs == [("1 ms", 4), ("more", 2)]
+    assert values == {"process_cpu_seconds_total": 1.5}
+    assert syncs == {"1 ms": 4, "more": 2}
 
 
 def test_no_text_of_a_file_is_a_formula() -> None:

@@ -37,8 +37,7 @@ from penstock.wire.names import is_ephemeral, is_valid_name
 VERSION = 1
 _SKIPS = {"skipped": "/channel/skip", "zan_test_skipped": "/channel/skipZanTest"}  # as in `/stats`
 _COUNTS = ("partitions", "hash_partitions", "replicas")
-_SHAPE = [one.name for one in SHAPE]
-_IN_TOPIC = [one.name for one in OF_TOPIC] + _SHAPE
+_IN_TOPIC = [*(one.name for one in OF_TOPIC), *SHAPE]
 _IN_CHANNEL = [*(one.name for one in OF_CHANNEL), *_SKIPS]
 # By topic and channel ("": the topic's own), and by node.
 OwnSettings = dict[tuple[str, str], dict[str, dict[str, str]]]
@@ -268,7 +267,7 @@ async def _put(
         warning = await post(f"/{kind}/create", nodes)
         for on in [[node] for node in nodes] if one.settings_on else [list(nodes)]:
             chosen = {name: value for name, value in one.settings_of(on[0]).items()
-                      if name not in (*_SKIPS, *_SHAPE)}  # fmt: skip
+                      if name not in (*_SKIPS, *SHAPE)}  # fmt: skip
             if chosen:
                 warning = await settings.write(upstream, on, about, chosen) or warning
     except (SettingRefused, DaemonRefused) as error:
@@ -286,7 +285,7 @@ async def _shape(
     upstream: Upstream, node: str, about: dict[str, str], wanted: Mapping[str, str]
 ) -> None:
     """Create a topic in its shape, or change it to that; nsqd refuses an impossible change."""
-    if not any(name in wanted for name in _SHAPE):
+    if not any(name in wanted for name in SHAPE):
         return
     count = int(wanted.get("partitions", 1))
     hashed = int(wanted.get("hash_partitions", count))

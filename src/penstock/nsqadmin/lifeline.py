@@ -37,17 +37,12 @@ class Point(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Between being sent and coming back ("water"), or waiting until it is due ("soft")."""
+    """Between being sent and coming back ("water"), waiting until it is due ("soft"), or a silence
+    that was cut out: its length."""
 
     start: float
     end: float
-    level: str
-
-
-class Cut(NamedTuple):
-    start: float
-    end: float
-    length_ns: int
+    what: str
 
 
 class Lane(NamedTuple):
@@ -57,13 +52,9 @@ class Lane(NamedTuple):
     bars: tuple[Bar, ...]
 
 
-class Drawing(NamedTuple):
-    lanes: tuple[Lane, ...]
-    cuts: tuple[Cut, ...]
-
-
-def drawn(events: Iterable[Event]) -> Drawing:
-    """`events` in the order of time; at least one."""
+def drawn(events: Iterable[Event]) -> tuple[list[Lane], list[Bar]]:
+    """The lanes, and what is cut out of all of them. `events` in the order of time; at least
+    one."""
     ordered = list(events)
     axis = _Axis(sorted({one.time_ns for one in ordered}))
     lanes: dict[tuple[str, str], list[Event]] = {}
@@ -73,7 +64,7 @@ def drawn(events: Iterable[Event]) -> Drawing:
     for lane, mine in lanes.items():
         points = tuple(Point(axis.at(one.time_ns), one) for one in mine)
         found.append(Lane(*lane, points, tuple(_bars(mine, axis))))
-    return Drawing(tuple(found), axis.cuts)
+    return found, axis.cuts
 
 
 class _Axis:
@@ -91,15 +82,15 @@ class _Axis:
             cut.add(number)
             left = rest
         linear = 100.0 - _CUT_WIDTH * len(cut)
-        position, cuts = 0.0, []
+        position = 0.0
+        self.cuts: list[Bar] = []
         self._at = {times_ns[0]: 0.0}
         for length, number in steps:
             width = _CUT_WIDTH if number in cut else linear * length / left
             if number in cut:
-                cuts.append(Cut(position, position + width, length))
+                self.cuts.append(Bar(position, position + width, fine(length / 1e9)))
             position += width
             self._at[times_ns[number + 1]] = position
-        self.cuts = tuple(cuts)
 
     def at(self, time_ns: int) -> float:
         return round(self._at[time_ns], 2)

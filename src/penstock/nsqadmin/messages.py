@@ -54,11 +54,6 @@ class Extent(NamedTuple):
     committed: int = 0  # what is beyond the end is not durable yet
 
 
-class SearchHit(NamedTuple):
-    partition: int
-    offset: int
-
-
 def is_id(text: str) -> bool:
     return _HEX_ID.fullmatch(text) is not None
 
@@ -143,11 +138,11 @@ class Log:
         call = calls.offset_at(self.topic, moment_ms(text, time.time()), self.partition)
         return await self.upstream.call(self.node, call)
 
-    async def where_is(self, name: str, value: str, partition: int | None) -> SearchHit:
-        """A message by "id" or "trace_id", in this partition of the node or in all of them."""
+    async def where_is(self, name: str, value: str, partition: int | None) -> tuple[int, int]:
+        """Partition and offset of a message by "id" or "trace_id", in this partition or in all."""
         call = calls.message(self.topic, name, value, partition)
         found = await self.upstream.call(self.node, call)
-        return SearchHit(int(found["partition"]), int(found["offset"]))
+        return int(found["partition"]), int(found["offset"])
 
     async def walk(
         self, extent: Extent, from_offset: int, to_offset: int

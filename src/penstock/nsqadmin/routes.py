@@ -157,13 +157,13 @@ async def trace(
     seeker = Seeker(deps.upstream, deps.watch.up(), deps.options.trace_table, ask, only)
     await seeker.look_in_log()
     await seeker.look_in_tables()
-    life = seeker.life()
-    known = await traces.contexts(deps.upstream, life.found, deps.options.mask_field)
+    found = seeker.found()
+    known = await traces.contexts(deps.upstream, found, deps.options.mask_field)
     rows = [
         row_of(one.event, one.node, known.get(one.event.message_id, "")) | {"sources": one.sources}
-        for one in life.found
+        for one in found
     ]
-    return {"events": rows, "message": "; ".join(life.notes)}
+    return {"events": rows, "message": "; ".join(seeker.notes)}
 
 
 # --- graphite, if there is one ---

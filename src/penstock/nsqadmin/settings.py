@@ -57,8 +57,7 @@ OF_CHANNEL = (
             " or held in their place", ("dead_letter", "hold")),
 )  # fmt: skip
 # What a topic is made as, told beside its settings where it is not as a topic of NSQ.
-SHAPE = tuple(Setting(name, "", "") for name in
-              ("partitions", "hash_partitions", "extended", "replicas"))  # fmt: skip
+SHAPE = ("partitions", "hash_partitions", "extended", "replicas")
 
 # Flags of nsqd that hold for all its topics and channels: (key, words, form).
 FLAGS = (
@@ -109,11 +108,6 @@ class SettingValues(NamedTuple):
         )  # fmt: skip
 
 
-class FoundSettings(NamedTuple):
-    held: list[SettingValues]
-    notes: list[str]  # of nodes that did not tell
-
-
 def settings_of(about: Mapping[str, str]) -> tuple[Setting, ...]:
     return OF_CHANNEL if "channel" in about else OF_TOPIC
 
@@ -122,8 +116,10 @@ def _path(about: Mapping[str, str]) -> str:
     return "/channel/config" if "channel" in about else "/topic/config"
 
 
-async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str]) -> FoundSettings:
-    """`about` names topic, and channel."""
+async def read(
+    upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str]
+) -> tuple[list[SettingValues], list[str]]:
+    """And notes about nodes that did not tell. `about` names topic, and channel."""
     documents, failed = await gathered(
         {node: upstream.get(node, _path(about), about) for node in nodes}
     )
@@ -133,7 +129,7 @@ async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str
         is_old = error.status == _NOT_FOUND and code in ("", "NOT_FOUND")
         what = "has no such settings" if is_old else f"does not tell: {reason(error)}"
         notes.append(f"{node} {what}")
-    return FoundSettings([_held(one, documents) for one in settings_of(about) if documents], notes)
+    return [_held(one, documents) for one in settings_of(about) if documents], notes
 
 
 def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> SettingValues:

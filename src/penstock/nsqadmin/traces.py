@@ -161,11 +161,6 @@ _NEWEST_MAX = 100  # events' messages that are committed and not durable yet
 _asking = asyncio.Semaphore(1)  # one process for tables at a time, whoever looks
 
 
-class Life(NamedTuple):
-    found: list[TracedEvent]
-    notes: list[str]  # what is missing, or may be
-
-
 async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Event]:
     """The last event of each message traced lately on all nodes, the latest first. A failing node
     has none; a search names the reason."""
@@ -242,28 +237,28 @@ class Seeker:
         self._is_alone = len(self._nodes) == 1 and len(self.tables) <= 1
         self._searches: dict[str, Search] = {}
         self._tabled: list[Event] = []
-        self._notes: list[str] = []
+        self.notes: list[str] = []  # what is missing, or may be
 
-    def life(self) -> Life:
+    def found(self) -> list[TracedEvent]:
         positions = positions_of(self._tabled) if self._is_alone else set()
         logged = [(node, event) for node, search in self._searches.items()
                   for event in search.events(positions)]  # fmt: skip
         tabled = [one for one in self._tabled if self._only.takes(one)]
-        return Life(merged(logged, tabled), self._notes)
+        return merged(logged, tabled)
 
     # --- the log ---
 
     async def look_in_log(self) -> None:
         await asyncio.gather(*(self._noting(node, self._of_node(node)) for node in self._nodes))
         if not self._nodes:
-            self._notes.append("no nsqd answers")
+            self.notes.append("no nsqd answers")
 
     async def _noting(self, node: str, work: Awaitable[None]) -> None:
         try:
             await work
         except PenstockError as error:
             self.failures.append(f"the log of {node} can't be read: {error}")
-            self._notes.append(self.failures[-1])
+            self.notes.append(self.failures[-1])
 
     async def _of_node(self, node: str) -> None:
         log_, at_ms = Log(self._upstream, node, TOPIC), self._ask.from_ms
@@ -273,17 +268,17 @@ class Seeker:
         except FetchFailed as error:
             if error.status != 404 or isinstance(error, NotOffered):
                 raise
-            self._notes.append(f"{node} has not traced anything")
+            self.notes.append(f"{node} has not traced anything")
             return
         extent = await log_.extent()
         if 0 < extent.earliest == offset:
-            self._notes.append(f"the log of {node} may no longer hold the beginning")
+            self.notes.append(f"the log of {node} may no longer hold the beginning")
         search = self._searches[node] = Search(self._ask.message_id, self._ask.trace_id, self._only)
         left = self._bytes_max
         async for some in log_.walk(extent, offset, extent.end):
             if left <= 0:
                 read = self._bytes_max // limits.MIB
-                self._notes.append(f"of the log of {node} the first {read} MiB were read, not all")
+                self.notes.append(f"of the log of {node} the first {read} MiB were read, not all")
                 break
             search.feed([one.body for one in some])
             left -= sum(len(one.body) for one in some)
@@ -310,14 +305,14 @@ class Seeker:
         async with _asking:
             reply = await console.ask(Question(sql, [], [], rows_max, tables=names))
         if reply.error:
-            self._notes.append(f"the table can't be read: {reply.error}")
+            self.notes.append(f"the table can't be read: {reply.error}")
             return
         try:
             self._tabled = [event_of(row) for row in reply.rows]
         except QueryRefused as error:
-            self._notes.append(str(error))
+            self.notes.append(str(error))
         if reply.is_cut:
-            self._notes.append(f"the table has more events than the {rows_max:,} shown")
+            self.notes.append(f"the table has more events than the {rows_max:,} shown")
 
     @property
     def nothing(self) -> str:

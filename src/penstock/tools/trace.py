@@ -55,7 +55,7 @@ def trace(
         seeker = Seeker(upstream, nodes, (), wanted, only, SEARCH_BYTES_MAX)
         with terminal.Progress("searching"):
             asyncio.run(seeker.look_in_log())
-            found, failures = seeker.life().found, seeker.failures
+            found, failures = seeker.found(), seeker.failures
             contexts = asyncio.run(traces.contexts(upstream, found, ()))
     if failures:
         print("\n".join(failures), file=sys.stderr)

@@ -2,7 +2,6 @@
 
 import re
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
@@ -258,25 +257,18 @@ _EVERY_S = 3.0
 _BYTES_MAX = 4_000_000  # of an answer that is looked at
 
 
-@dataclass
-class Metrics:
-    values: dict[str, float] = field(default_factory=dict)
-    syncs: list[tuple[str, int]] = field(default_factory=list)  # up to so long: so many
-
-
-def read_metrics(text: str) -> Metrics:
-    """Metrics of the whole process: lines of topics have other labels and are left out."""
-    found = Metrics()
-    before = 0
+def read_metrics(text: str) -> tuple[dict[str, float], dict[str, int]]:
+    """Metrics of the whole process: lines of topics have other labels and are left out. And the
+    number of syncs by how long they took at most."""
+    values, syncs, before = dict[str, float](), dict[str, int](), 0
     for name, bound, value in _METRIC.findall(text):
         if not bound:
-            found.values[name] = float(value)
+            values[name] = float(value)
         elif name == "nsqd_sync_seconds_bucket":
             count = int(float(value))
             shown = "more" if bound == "+Inf" else words.fine(float(bound))
-            found.syncs.append((shown, count - before))
-            before = count
-    return found
+            syncs[shown], before = count - before, count
+    return values, syncs
 
 
 class _Process:
@@ -300,20 +292,18 @@ class _Process:
         node = latest.nodes.get(self._address)
         if node and node.is_up:
             answer = await upstream.raw(self._address, "/metrics")
-            self._show(read_metrics(answer[:_BYTES_MAX].decode("utf-8", "replace")))
+            self._show(*read_metrics(answer[:_BYTES_MAX].decode("utf-8", "replace")))
 
-    def _show(self, found: Metrics) -> None:
-        values = found.values
+    def _show(self, values: dict[str, float], syncs: dict[str, int]) -> None:
         if "process_cpu_seconds_total" not in values:
             return
         self._box.set_visibility(True)
         for name, (number, note) in self._readings(values).items():
             self._tiles[name].show(number, note)
         series = self._chart.options["series"][0]
-        drawn = [count for _, count in found.syncs]
-        if series["data"] != drawn:
-            self._chart.options["xAxis"]["data"] = [bound for bound, _ in found.syncs]
-            series["data"] = drawn
+        if series["data"] != list(syncs.values()):
+            self._chart.options["xAxis"]["data"] = list(syncs)
+            series["data"] = list(syncs.values())
             self._chart.update()
 
     def _readings(self, values: dict[str, float]) -> dict[str, tuple[str, str]]:

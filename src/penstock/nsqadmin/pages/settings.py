@@ -47,15 +47,15 @@ class _Panel:
         return [node for node in nodes if latest.nodes[node].is_up]
 
     async def _show(self) -> None:
-        answer = await settings.read(self._view.deps.upstream, self._nodes(), self._about)
-        self._note.set_text("; ".join(answer.notes) or ("" if answer.held else "No node has it."))
+        found, notes = await settings.read(self._view.deps.upstream, self._nodes(), self._about)
+        self._note.set_text("; ".join(notes) or ("" if found else "No node has it."))
         self._note.set_visibility(bool(self._note.text))
         self._area.clear()
         self._fields.clear()
         with self._area:
-            for held in answer.held:
+            for held in found:
                 self._row(held)
-        changeable = any(self._view.may(held.setting.role) for held in answer.held)
+        changeable = any(self._view.may(held.setting.role) for held in found)
         self._save_button.set_visibility(changeable)
 
     def _row(self, held: SettingValues) -> None:

@@ -90,24 +90,21 @@ class _Lives:
             self._show(seeker, "; looking into the table …", {})
             await seeker.look_in_tables()
         hidden = deps.options.mask_field
-        known = await contexts(deps.upstream, seeker.life().found, hidden)
+        known = await contexts(deps.upstream, seeker.found(), hidden)
         if mine == self._search_count:  # or somebody has asked for something else meanwhile
             self._show(seeker, "", known)
 
     def _show(self, seeker: Seeker, more: str, known: Mapping[int, str]) -> None:
-        life = seeker.life()
+        found = seeker.found()
         self._area.clear()
-        text = words.count(len(life.found), "event") if life.found or more else seeker.nothing
-        notes = f" ({'; '.join(life.notes)})" if life.notes else ""
+        text = words.count(len(found), "event") if found or more else seeker.nothing
+        notes = f" ({'; '.join(seeker.notes)})" if seeker.notes else ""
         self._note.set_text(f"{text}{more}{notes}")
         with self._area:
-            for message_id in dict.fromkeys(one.event.message_id for one in life.found):
+            for message_id in dict.fromkeys(one.event.message_id for one in found):
                 if message_id:
-                    self._life(
-                        message_id,
-                        [one for one in life.found if one.event.message_id in (0, message_id)],
-                        known.get(message_id, ""),
-                    )
+                    mine = [one for one in found if one.event.message_id in (0, message_id)]
+                    self._life(message_id, mine, known.get(message_id, ""))
 
     def _life(self, message_id: int, found: list[TracedEvent], context: str) -> None:
         trace_id = max(one.event.trace_id for one in found)
@@ -195,15 +192,15 @@ def _links(view: PageView, found: list[TracedEvent], message_id: int) -> None:
 def _drawing(view: PageView, events: list[Event]) -> None:
     """A lane for the topic and each channel. Its points are in the list below, too."""
     shown = events[: limits.ADMIN_TRACE_DRAWN]
-    drawing = lifeline.drawn(shown)
+    lanes, cuts = lifeline.drawn(shown)
     first, last = words.clock_of(shown[0].time_ns), words.clock_of(shown[-1].time_ns)
     in_all_s = (shown[-1].time_ns - shown[0].time_ns) / 1e9
     with parts.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
-        for lane in drawing.lanes:
+        for lane in lanes:
             names = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
             ui.link(lane.channel or lane.topic, view.link("topics", *names))
             with ui.element("div").classes("track"):
-                _track(lane, drawing)
+                _track(lane, cuts)
         ui.element("span")
         with ui.element("div").classes("axis soft small"):
             ui.label(first)
@@ -219,14 +216,14 @@ def _drawing(view: PageView, events: list[Event]) -> None:
         parts.soft(f"The first {len(shown):,} events are drawn.")
 
 
-def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
-    for cut in drawing.cuts:
+def _track(lane: lifeline.Lane, cuts: list[lifeline.Bar]) -> None:
+    for cut in cuts:
         mark = ui.element("div").classes("cut small")
         mark.style(f"left: {cut.start:.2f}%; width: {cut.end - cut.start:.2f}%")
         with mark:
-            ui.label(words.fine(cut.length_ns / 1e9))
+            ui.label(cut.what)
     for bar in lane.bars:
-        drawn = ui.element("div").classes(f"span {bar.level}")
+        drawn = ui.element("div").classes(f"span {bar.what}")
         drawn.style(f"left: {bar.start:.2f}%; width: {max(bar.end - bar.start, 0.2):.2f}%")
     for point in lane.points:
         event = point.event
