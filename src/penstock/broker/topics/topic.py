@@ -79,7 +79,7 @@ class Topic(TopicPublishing):
         self.age_bound = AgeBound(self)
         self._marks_stored_ns, self._marks_unstored = 0, False
         self.directory = directory
-        self._store = TopicStore(context, file.name, directory, self.file, self.touch)
+        self._store = TopicStore(self, directory)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False

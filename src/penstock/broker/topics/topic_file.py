@@ -30,7 +30,7 @@ from penstock.log.head import LogOwner
 from penstock.log.seal import seal, unseal
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
+    from penstock.broker.topics.topic import Topic
 
 
 FORMAT_VERSION = 3  # of topic.json
@@ -189,28 +189,16 @@ def _replace(disk: Disk, path: str, data: bytes) -> None:
 
 
 class TopicStore:
-    def __init__(
-        self,
-        context: Context,
-        topic_name: str,
-        directory: str,
-        content: Callable[[], TopicFile],
-        on_failed: Callable[[], None],
-    ) -> None:
-        """`content` is the topic as it is in memory; `on_failed` sees to it that `settle` is
-        called."""
-        self._context = context
-        self._topic_name = topic_name
+    def __init__(self, topic: Topic, directory: str) -> None:
+        self._topic = topic
         self._directory = directory
-        self._content = content
-        self._on_failed = on_failed
         self.failed = False
         self.kept = True  # False: nothing is written
 
     def write_or(self, undo: Callable[[], object]) -> None:
         """Write the state in memory; when that fails, undo the change and raise StorageError."""
         try:
-            self.write(self._content())
+            self.write(self._topic.file())
         except StorageError:
             undo()
             raise
@@ -221,23 +209,23 @@ class TopicStore:
         if not self.kept:
             return
         try:
-            _replace(self._context.disk, os.path.join(self._directory, TOPIC_FILE), seal(document))
+            path = os.path.join(self._directory, TOPIC_FILE)
+            _replace(self._topic.context.disk, path, seal(document))
         except StorageError as error:
             self.failed = True
-            self._context.health.report(
-                self._topic_name, Trouble.TOPIC_FILE, f"{error}; changes are refused"
-            )
-            self._on_failed()
+            reason = f"{error}; changes are refused"
+            self._topic.context.health.report(self._topic.name, Trouble.TOPIC_FILE, reason)
+            self._topic.touch()  # `settle` is called
             raise
         if self.failed:
             self.failed = False
-            self._context.health.clear(self._topic_name, Trouble.TOPIC_FILE)
+            self._topic.context.health.clear(self._topic.name, Trouble.TOPIC_FILE)
 
     def settle(self) -> bool:
         """Write again after a failure. True when the file is as the topic is."""
         if self.failed:
             try:
-                self.write(self._content())
+                self.write(self._topic.file())
             except StorageError:
                 return False  # `write` has reported it
         return True
