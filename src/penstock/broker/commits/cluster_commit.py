@@ -67,7 +67,7 @@ class ClusterCommitRun(CommitRun):
         self.decided = True
         yield from self._note_done()  # written or not: a repeat would store nothing again
         self.shown = True
-        self._on_change(self)
+        self._commits.changed(self)
         yield from self._remove([name for part in parts for name, _ in part.stages])
 
     def _parts(self, refs: list[Ref]) -> list[_Part]:

@@ -52,8 +52,7 @@ from penstock.errors import (
 from penstock.kernel.layout import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.stages import Stages
-    from penstock.broker.context import Context
+    from penstock.broker.commits.commits import Commits
     from penstock.broker.topics.topic import Topic
 
 Steps = Generator[None, None, None]
@@ -103,28 +102,18 @@ class _Target:
 class CommitRun:
     """`decided`: the record is (or may be) on the disk. `unfinished`: why it does not go on now."""
 
-    def __init__(
-        self,
-        context: Context,
-        stages: Stages,
-        topics: dict[str, Topic],
-        directory: str,
-        file: CommitFile,
-        on_end: Callable[[CommitRun, PenstockError | None], None],
-        on_change: Callable[[CommitRun], None],
-    ) -> None:
+    def __init__(self, commits: Commits, file: CommitFile) -> None:
         self.file = file
         self.decided = False
         self.shown = False
         self.stops = False  # nsqd does: other nodes are not waited for
         self.unfinished: CommitUnfinished | None = None
         self.record_error: OSError | None = None  # why the record is not as it should be
-        self._context = context
-        self._stages = stages
-        self._topics = topics
-        self._directory = directory
-        self._on_end = on_end
-        self._on_change = on_change
+        self._commits = commits
+        self._context = commits.context
+        self._stages = commits.stages
+        self._topics = commits.topics
+        self._directory = commits.path
         self._targets: list[_Target] = []
         self._pinned: list[Stage] = []
         self._reserved_bytes = 0
@@ -176,7 +165,7 @@ class CommitRun:
         for stage in self._pinned:
             stage.pinned = False
         self._give_back(self._reserved_bytes)
-        self._on_end(self, error)
+        self._commits.ended(self, error)
 
     def _run(self, job: Job) -> Steps:
         """Run a job in a sync thread. Raises the OSError of the job."""
@@ -354,7 +343,7 @@ class CommitRun:
             self._free(target, target.count - target.found, target.size)
             if target.gone:
                 _log.warning("topic %s was deleted during a commit", target.topic.name)
-        self._on_change(self)
+        self._commits.changed(self)
         self._context.engine.wake()
 
     def _pause(self, problem: StorageError) -> Steps:
@@ -364,7 +353,7 @@ class CommitRun:
             if not target.gone:
                 target.group.block(text)
         self.unfinished = CommitUnfinished(self._directory, text)
-        self._on_change(self)
+        self._commits.changed(self)
         self._retry = False
         while not self._retry:
             yield

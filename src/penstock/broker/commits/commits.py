@@ -79,12 +79,12 @@ class Commits:
     def __init__(self, context: Context, topics: dict[str, Topic], data_path: str) -> None:
         self.stages = Stages(context, data_path)
         self.total = 0  # since the start
-        self._context = context
-        self._topics = topics
-        self._path = os.path.join(data_path, COMMITS)
+        self.context = context
+        self.topics = topics
+        self.path = os.path.join(data_path, COMMITS)
         self._records = Retries(  # by app, those that are to be noted as done; and the decision
             context.health, Trouble.COMMIT_RECORD,
-            lambda _: f"{self._path}: the record of a commit cannot be written",
+            lambda _: f"{self.path}: the record of a commit cannot be written",
             context.syncs.submit, self._write_record, self._wrote_record,
         )  # fmt: skip
         self._apps: dict[str, _App] = {}
@@ -107,29 +107,29 @@ class Commits:
         self.stages.open(needed)
         for file in prepared:
             _log.info("commit %d of %s was decided: it is finished now", file.version, file.app)
-            self._running = self._run_of(file)
+            self._running = CommitRun(self, file)
             self._running.resume()
-            self._context.syncs.wait_for(lambda: self._running is not None)
+            self.context.syncs.wait_for(lambda: self._running is not None)
 
     def _check_parts(self, file: CommitFile) -> None:
         """A decided commit cannot be finished in a topic that is set aside, or without one of its
         partitions, and must not be noted as done without it."""
         for part in file.parts:
-            reason = self._context.set_aside.get(part.topic)
-            topic = self._topics.get(part.topic)
+            reason = self.context.set_aside.get(part.topic)
+            topic = self.topics.get(part.topic)
             if topic is not None and part.partition not in topic.replicas:
                 reason = f"topic {part.topic} has no partition {part.partition}"
             if reason is not None:
                 decided = f"commit {file.version} of {file.app} is decided, but {reason}"
-                raise StorageError(self._path, decided)
+                raise StorageError(self.path, decided)
 
     def _read(self) -> list[CommitFile]:
         """The apps; returns the records of commits that are to be finished."""
-        disk = self._context.disk
+        disk = self.context.disk
         prepared: list[CommitFile] = []
-        names = sorted(disk.listdir(self._path)) if disk.is_directory(self._path) else []
+        names = sorted(disk.listdir(self.path)) if disk.is_directory(self.path) else []
         for name in names:
-            path = os.path.join(self._path, name)
+            path = os.path.join(self.path, name)
             if name.endswith(SUFFIX):
                 file = read_commit_file(disk, path)
                 is_done = file.state == "done"
@@ -148,7 +148,7 @@ class Commits:
         if self._running is not None:
             self._running.stops = True
             self._running.advance()
-        self._context.syncs.wait_for(lambda: self._running is not None or self._records.busy)
+        self.context.syncs.wait_for(lambda: self._running is not None or self._records.busy)
         self.stages.close()
 
     # --- committing ---
@@ -198,7 +198,7 @@ class Commits:
             if len(self._apps) >= limits.APPS_MAX:
                 asked.done(Refused(f"{limits.APPS_MAX} apps are remembered already"))
                 return
-        now_ns = self._context.clock.wall_ns()
+        now_ns = self.context.clock.wall_ns()
         file = CommitFile(
             app=asked.app,
             version=asked.version,
@@ -212,28 +212,17 @@ class Commits:
         run.begin(asked.refs)
 
     def _run_for(self, refs: list[Ref], file: CommitFile) -> CommitRun:
-        host = self._context.replica_host
-        if host is None:
-            return self._run_of(file)
-        names = {ref.topic for ref in refs}
-        topics = [self._topics.get(name) or host.remote_topic(name) for name in names]
-        of_cluster = any(topic is not None and topic.replicated for topic in topics)
-        return self._run_of(file, ClusterCommitRun if of_cluster else CommitRun)
-
-    def _run_of(self, file: CommitFile, kind: type[CommitRun] = CommitRun) -> CommitRun:
-        return kind(
-            self._context,
-            self.stages,
-            self._topics,
-            self._path,
-            file,
-            self._on_end,
-            self._on_change,
-        )
+        host = self.context.replica_host
+        if host is not None:
+            names = {ref.topic for ref in refs}
+            topics = [self.topics.get(name) or host.remote_topic(name) for name in names]
+            if any(topic is not None and topic.replicated for topic in topics):
+                return ClusterCommitRun(self, file)
+        return CommitRun(self, file)
 
     # --- reports of a run ---
 
-    def _on_change(self, run: CommitRun) -> None:
+    def changed(self, run: CommitRun) -> None:
         """The commit is visible, or cannot be finished now."""
         file = run.file
         self._records.forget([file.app])
@@ -254,7 +243,7 @@ class Commits:
             self._report()
             self._leave(run)
 
-    def _on_end(self, run: CommitRun, error: PenstockError | None) -> None:
+    def ended(self, run: CommitRun, error: PenstockError | None) -> None:
         if run.record_error is not None and run.decided:
             self._records.note(run.file.app, run.record_error, run.file)
         elif run.record_error is not None:
@@ -276,15 +265,15 @@ class Commits:
     def _report(self) -> None:
         found = (run.unfinished for run in self._unfinished.values())
         reason = next((one.reason for one in found if one is not None), "")
-        self._context.health.show("", Trouble.COMMIT, reason)
+        self.context.health.show("", Trouble.COMMIT, reason)
 
     # --- records that could not be written ---
 
     def _write_record(self, files: Mapping[str | None, CommitFile | None]) -> Job:
-        disk, (file,) = self._context.disk, files.values()
+        disk, (file,) = self.context.disk, files.values()
         if file is None:
-            return DiskJob(partial(probe_write, disk, self._path, PROBE_NAMES, 2))
-        return RecordJob(disk, self._path, file)
+            return DiskJob(partial(probe_write, disk, self.path, PROBE_NAMES, 2))
+        return RecordJob(disk, self.path, file)
 
     def _wrote_record(self, files: Mapping[str | None, object], error: OSError | None) -> None:
         if error is None:
@@ -306,7 +295,7 @@ class Commits:
             self.stages.sweep(wall_ns, self._is_known)
 
     def _is_known(self, topic_name: str, identity: str) -> bool:
-        topic, host = self._topics.get(topic_name), self._context.replica_host
+        topic, host = self.topics.get(topic_name), self.context.replica_host
         if topic is None and host is not None and host.metadata is not None:
             file = host.metadata.file(topic_name)
             return file is not None and file.identity == identity
@@ -315,7 +304,7 @@ class Commits:
     def _forget_apps(self) -> None:
         """Forget apps that have been idle for long. An app that has committed once may never do so
         again: batch jobs make up a name for each run."""
-        now_ns = self._context.clock.wall_ns()
+        now_ns = self.context.clock.wall_ns()
         stale = sorted(
             (known.used_ns, app)
             for app, known in self._apps.items()
@@ -324,10 +313,10 @@ class Commits:
             > (limits.APP_ONCE_FORGET_NS if known.once else limits.APP_FORGET_NS)
         )
         for _, app in stale[: limits.APPS_FORGOTTEN_MAX]:
-            path = os.path.join(self._path, commit_file_name(app))
+            path = os.path.join(self.path, commit_file_name(app))
             try:
-                if self._context.disk.exists(path):
-                    self._context.disk.unlink(path)
+                if self.context.disk.exists(path):
+                    self.context.disk.unlink(path)
             except OSError as error:
                 _log.warning("%s: an old record cannot be removed: %s", path, error)
                 return
