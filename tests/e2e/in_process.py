@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
-from penstock.nsqd.assembly import Ports, assemble, broker_options
+from penstock.nsqd.assembly import Node, Ports, broker_options
 from penstock.nsqd.options import Options
 from penstock.wire import frames
 from penstock.wire.frames import FrameType
@@ -111,7 +111,7 @@ class World:
         )
         options = replace(options, data_path=str(path))
         for_broker = replace(broker_options(options), node_id=0, disk_free_bytes_min=0)
-        self.node = assemble(ports, options, for_broker)
+        self.node = Node(ports, options, for_broker)
         self.broker, self.protocol, self.turn = self.node.broker, self.node.protocol, self.node.turn
         self.engine = self.node.engine
         threads.wake = self.turn.soon

@@ -13,7 +13,7 @@ from penstock import kernel
 from penstock.errors import FetchFailed
 from penstock.limits import SECOND
 from penstock.net.fetch import Fetcher
-from penstock.nsqd.assembly import Ports, assemble
+from penstock.nsqd.assembly import Node, Ports
 from penstock.nsqd.options import read_options
 from sim.clock import FakeClock
 from sim.loop import FakeLoop
@@ -63,7 +63,7 @@ def test_the_assembly_starts_nothing_and_touches_no_file() -> None:
         each_second=lambda: pytest.fail("housekeeping was begun"),
         on_fault=pytest.fail,
     )
-    node = assemble(ports, read_options(["-data-path=/not/there"], {}))
+    node = Node(ports, read_options(["-data-path=/not/there"], {}))
     loop.pass_ns(60 * SECOND, lambda: pytest.fail("a timer was set"))
     assert set(threading.enumerate()) <= threads  # one of an earlier test may end meanwhile
     assert wakes == [node.engine.wake]

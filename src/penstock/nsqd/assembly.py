@@ -104,29 +104,46 @@ class Housekeeping:
             self._turn.soon()
 
 
-@dataclass(slots=True, eq=False)
 class Node:
-    ports: Ports
-    engine: Engine
-    pool: Pool
-    broker: Broker
-    lookups: Lookups
-    topics: TopicMaker
-    links: Links
-    upgrades: Upgrades
-    auth: Auth
-    protocol: V2Protocol
-    turn: Turn
-    housekeeping: Housekeeping
-    shell: Shell
-    settings: Settings  # of a client that has not identified itself
+    """`for_broker` replaces the broker's part of `options`. Nothing is read, written or started
+    before `Broker.open` and `Turn.start`."""
+
+    def __init__(
+        self, ports: Ports, options: Options, for_broker: BrokerOptions | None = None
+    ) -> None:
+        self.ports = ports
+        loop, clock, fetcher, on_fault = ports.loop, ports.clock, ports.fetcher, ports.on_fault
+        soon, dice = Soon(loop), random.Random(ports.seed)
+        sizes = options.max_msg_size, options.max_body_size
+        self.engine = engine = ports.new_engine(*sizes, options.max_rdy_count, seed=ports.seed)
+        self.pool = pool = ports.new_pool(engine.wake)
+        chosen = for_broker or broker_options(options)
+        self.broker = broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
+        broker.trace.client_name = _label
+        self.lookups = lookups = Lookups(broker.topics.values, dice)
+        self.topics = TopicMaker(broker, fetcher, lookups.http_addresses, soon.ask, on_fault)
+        self.links = Links(loop, engine, soon.ask)
+        self.upgrades = Upgrades(self.links)
+        method = options.auth_http_request_method
+        self.auth = Auth(options.auth_http_address, method, fetcher, soon.ask, loop, dice)
+        self.protocol = V2Protocol(
+            broker, self.topics, self.auth, options, make_offer(options), self.upgrades, clock,
+            on_fault,
+        )  # fmt: skip
+        order = TurnOrder(engine, broker, self.links, clock, pool.done, self.protocol.handle)
+        self.turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
+        engine.watch_outside(descriptor_of(loop))
+        self.housekeeping = Housekeeping(loop, broker, self.turn, ports.each_second, on_fault)
+        self._shell = Shell(loop, clock.mono_ns, soon.ask)
+        self._settings = default_settings(options)
+        broker.context.hooks.extend((self.on_topic_changed, lookups.on_topic_changed))
 
     def connect(self, conn: Conn, remote: str) -> None:
         """Add a new client."""
         host = remote.rpartition(":")[0].strip("[]") or remote
-        settings = replace(self.settings, client_id=host, hostname=host)
+        settings = replace(self._settings, client_id=host, hostname=host)
         now_s = self.ports.clock.wall_ns() // limits.SECOND
-        self.protocol.add(Session(conn, remote, now_s, settings, self.shell))
+        self.protocol.add(Session(conn, remote, now_s, settings, self._shell))
 
     def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
         if change is TopicChange.TOPIC_CREATED:
@@ -152,40 +169,6 @@ class Node:
         self.links.abort()
         self.pool.close()
         self.engine.close()
-
-
-def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = None) -> Node:
-    """`for_broker` replaces the broker's part of `options`. Nothing is read, written or started
-    before `Broker.open` and `Turn.start`."""
-    loop, clock = ports.loop, ports.clock
-    soon = Soon(loop)
-    sizes = options.max_msg_size, options.max_body_size
-    engine = ports.new_engine(*sizes, options.max_rdy_count, seed=ports.seed)
-    pool = ports.new_pool(engine.wake)
-    chosen = for_broker or broker_options(options)
-    broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
-    broker.trace.client_name = _label
-    dice = random.Random(ports.seed)
-    lookups = Lookups(broker.topics.values, dice)
-    fetcher, on_fault = ports.fetcher, ports.on_fault
-    topics = TopicMaker(broker, fetcher, lookups.http_addresses, soon.ask, on_fault)
-    links = Links(loop, engine, soon.ask)
-    upgrades = Upgrades(links)
-    method = options.auth_http_request_method
-    auth = Auth(options.auth_http_address, method, fetcher, soon.ask, loop, dice)
-    offer = make_offer(options)
-    protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)
-    order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
-    turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
-    engine.watch_outside(descriptor_of(loop))
-    housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
-    shell, settings = Shell(loop, clock.mono_ns, soon.ask), default_settings(options)
-    node = Node(
-        ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
-        housekeeping, shell, settings,
-    )  # fmt: skip
-    broker.context.hooks.extend((node.on_topic_changed, lookups.on_topic_changed))
-    return node
 
 
 def _shape_of(topic: Topic) -> str:

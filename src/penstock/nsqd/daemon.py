@@ -30,7 +30,7 @@ from penstock.net.listener import Acceptor, ListenAddress, bound_address, close_
 from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.net.tasks import Tasks
-from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
+from penstock.nsqd.assembly import Node, Ports, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
 from penstock.nsqd.http.deps import Deps, Identity
 from penstock.nsqd.http.routes import Routes
@@ -79,7 +79,7 @@ class Daemon:
             options.http_client_request_timeout_ns,
             keeps_connections=False,
         )
-        self.node = node = assemble(self._ports(), options)
+        self.node = node = Node(self._ports(), options)
         self.broker, self.protocol = node.broker, node.protocol
         self.drain = Drain(self.broker, self._loop, Tasks(self._on_fault), lambda: self._end(0))
         self._bulk = BulkThread(self._loop)
