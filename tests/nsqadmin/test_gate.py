@@ -83,11 +83,12 @@ def test_a_forged_address_bypasses_nothing(admin: Admin, store: Store) -> None:
 
 
 def test_guesses_for_a_name_are_limited_across_clients() -> None:
-    tries = Tries(lambda: 0.0)
-    most = {"name ann": limits.ADMIN_LOGIN_TRIES_OF_NAME}
+    tries = Tries(lambda: 0.0, limits.ADMIN_LOGIN_WAIT_S)
+    name = ("name", "ann")
+    most = {name: limits.ADMIN_LOGIN_TRIES_OF_NAME}
     for _ in range(limits.ADMIN_LOGIN_TRIES_OF_NAME):
         tries.check(most)
-        tries.failed(most)
+        tries.failed(name)
     with pytest.raises(LoginRefused, match="too many tries"):
         tries.check(most)
 

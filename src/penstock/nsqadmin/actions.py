@@ -88,25 +88,24 @@ class Actions:
         """On all nsqlookupds, so that nsqds create them at a publish; a channel also on the nsqds
         with the topic. Without nsqlookupds on the given nsqds. Most nsqlookupds ignore `numbers`,
         so with those the topic is created on all nsqds. Returns a warning."""
+        upstream, notes = self._upstream, list[str]()
         names, shape = _names(topic, channel), _names(topic) | numbers
-        if not self._upstream.lookupds:
-            notes = [await self._on(self._upstream.nsqds, "/topic/create", shape)]
-            if channel:
-                path = "/channel/create"
-                notes.append(await self._on(self._upstream.nsqds, path, names))
-            return warnings(*notes)
-        notes = []
-        if numbers:  # first: what they refuse is not to be registered
-            everywhere, missed = await self._upstream.producers()
+        at = list(upstream.nsqds)
+        if upstream.lookupds and numbers:
+            everywhere, missed = await upstream.producers()
             at = [one.address for one in everywhere]
-            notes = [missed, await self._on(at, "/topic/create", shape)]
-        notes.append(await self._on_lookupds("/topic/create", shape))
-        if channel:
-            notes.append(await self._on_lookupds("/channel/create", names))
-            producers, missed = await self._upstream.producers_of(topic)
             notes.append(missed)
-            if at := [one.address for one in producers]:
-                notes.append(await self._on(at, "/channel/create", names))
+        if numbers or not upstream.lookupds:  # first: what they refuse is not to be registered
+            notes.append(await self._on(at, "/topic/create", shape))
+        if upstream.lookupds:
+            notes.append(await self._on_lookupds("/topic/create", shape))
+        if upstream.lookupds and channel:
+            notes.append(await self._on_lookupds("/channel/create", names))
+            producers, missed = await upstream.producers_of(topic)
+            at = [one.address for one in producers]
+            notes.append(missed)
+        if channel and at:
+            notes.append(await self._on(at, "/channel/create", names))
         return warnings(*notes)
 
     async def _act(self, verb: str, topic: str, channel: str) -> str:

@@ -49,7 +49,11 @@ class Deps:
         self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
         self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
         self.audit = Audit(self.store, self.notifier)
-        self.oidc = _oidc(options)
+        self.oidc: OidcLogin | None = None
+        if options.oidc_issuer:
+            from penstock.nsqadmin.oidc import OidcLogin
+
+            self.oidc = OidcLogin(options)
         self.history = History(self.data_path, options.history_retention_ns / limits.SECOND)
         self.connections = Connections(self.upstream, self.watch)
         self.runs = RunWatch(self.upstream, self.watch)
@@ -66,14 +70,6 @@ class Deps:
         await self.notifier.close()
         await self.fetcher.close()
         self.store.close()
-
-
-def _oidc(options: Options) -> OidcLogin | None:
-    if not options.oidc_issuer:
-        return None
-    from penstock.nsqadmin.oidc import OidcLogin
-
-    return OidcLogin(options)
 
 
 def _client_tls(options: Options) -> ssl.SSLContext | None:

@@ -13,7 +13,7 @@ is everybody's.
 import asyncio
 import hmac
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from penstock import limits
 from penstock.errors import PenstockError
@@ -60,8 +60,6 @@ class Gate:
         self._trusted = [read_network("trusted-proxy-cidr", one)
                          for one in options.trusted_proxy_cidr]  # fmt: skip
         self._is_trust_given = options.trusted_proxy_cidr != TRUSTED_BY_DEFAULT
-        self._refused: dict[tuple[str, ...], float] = {}
-        self._clock_s = clock_s
         self._hashing = asyncio.Semaphore(limits.ADMIN_LOGINS_AT_ONCE)
         self._config_network = options.allow_config_from_cidr and read_network(
             "allow-config-from-cidr", options.allow_config_from_cidr
@@ -71,7 +69,8 @@ class Gate:
         self._headers = access.Headers(
             options.acl_http_header.lower(), options.acl_email_header.lower(), groups.lower()
         )
-        self._tries = Tries(clock_s)
+        self._tries = Tries(clock_s, limits.ADMIN_LOGIN_WAIT_S)
+        self._refusals = Tries(clock_s, limits.ADMIN_REFUSAL_S)
         self.lifetime_s = options.session_lifetime_ns / limits.SECOND  # of a session, without use
 
     # --- callers ---
@@ -232,17 +231,19 @@ class Gate:
 
     async def prove(self, name: str, password: str, remote: str) -> None:
         """Raises LoginRefused for a wrong password, and after too many attempts."""
-        keys = {f"name {name}": limits.ADMIN_LOGIN_TRIES_OF_NAME}
+        keys: dict[tuple[str, ...], int] = {("name", name): limits.ADMIN_LOGIN_TRIES_OF_NAME}
         if remote:
-            keys[f"address {remote}"] = limits.ADMIN_LOGIN_TRIES
+            keys["address", remote] = limits.ADMIN_LOGIN_TRIES
         self._tries.check(keys)
-        self._tries.failed(keys)  # counted before, so that many at once are counted too
+        for key in keys:  # counted before, so that many at once are counted too
+            self._tries.failed(key)
         wanted = self._store.password_hash(name)
         async with self._hashing:
             is_right = await asyncio.to_thread(is_password, password, wanted)
         if not is_right or self._store.user(name) is None:
             raise LoginRefused
-        self._tries.forget(keys)
+        for key in keys:
+            self._tries.forget(key)
 
     def login_by_provider(self, claimed: Claimed, remote: str) -> str:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""
@@ -252,44 +253,39 @@ class Gate:
 
     def is_new_refusal(self, *key: str) -> bool:
         """Should it be recorded? Not repeatedly: nobody may fill the disk with them."""
-        now_s = self._clock_s()
-        is_new = now_s - self._refused.pop(key, -limits.ADMIN_REFUSAL_S) >= limits.ADMIN_REFUSAL_S
-        self._refused[key] = now_s
-        while len(self._refused) > _TRIED_MAX:
-            del self._refused[next(iter(self._refused))]
-        return is_new
+        return self._refusals.failed(key) == 1
 
 
 class Tries:
-    """Failed log-ins by key: (how many, when the last one was)."""
+    """What failed, by key: (how often, when last), until nothing of it failed for a while."""
 
-    def __init__(self, clock_s: Callable[[], float]) -> None:
+    def __init__(self, clock_s: Callable[[], float], while_s: float) -> None:
         self._clock_s = clock_s
-        self._failed: dict[str, tuple[int, float]] = {}
+        self._while_s = while_s
+        self._failed: dict[tuple[str, ...], tuple[int, float]] = {}
 
-    def check(self, keys: Mapping[str, int]) -> None:
+    def check(self, keys: Mapping[tuple[str, ...], int]) -> None:
         """Checks by key, with the number of its attempts."""
         wait_s = max(self._wait_s(key, most) for key, most in keys.items())
         if wait_s > 0:
             raise LoginRefused(max(wait_s, 1.0))
 
-    def _wait_s(self, key: str, most: int) -> float:
+    def _wait_s(self, key: tuple[str, ...], most: int) -> float:
         count, at_s = self._failed.get(key, (0, 0.0))
         over = count >= most
-        return at_s + limits.ADMIN_LOGIN_WAIT_S - self._clock_s() if over else 0.0
+        return at_s + self._while_s - self._clock_s() if over else 0.0
 
-    def failed(self, keys: Iterable[str]) -> None:
+    def failed(self, key: tuple[str, ...]) -> int:
         now_s = self._clock_s()
-        for key in keys:
-            count, at_s = self._failed.pop(key, (0, now_s))
-            fresh = now_s - at_s > limits.ADMIN_LOGIN_WAIT_S
-            self._failed[key] = (1 if fresh else count + 1, now_s)
-        while len(self._failed) > _TRIED_MAX:
+        count, at_s = self._failed.pop(key, (0, now_s))
+        count = 1 if now_s - at_s >= self._while_s else count + 1
+        self._failed[key] = count, now_s
+        if len(self._failed) > _TRIED_MAX:
             del self._failed[next(iter(self._failed))]
+        return count
 
-    def forget(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._failed.pop(key, None)
+    def forget(self, key: tuple[str, ...]) -> None:
+        self._failed.pop(key, None)
 
 
 def _token_in(headers: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,8 +28,6 @@ log = logging.getLogger("penstock.nsqadmin.remembered")
 
 _REPLICA = ("partition", "role", "epoch")
 _HELD = ("depth", "in_flight_count", "deferred_count")
-_DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version", "topology_zone",
-              "topology_region", "given_address")  # fmt: skip
 
 
 class NodeRecords:
@@ -42,7 +41,7 @@ class NodeRecords:
         found = []
         for address, seen_s, kept in self._store.nodes():
             document = msgspec.json.decode(kept)
-            producer = NsqdAddress(**document.pop("producer"))
+            producer = msgspec.convert(document.pop("producer"), NsqdAddress)
             found.append(NodeState(address, producer, document, seen_s=seen_s))
         self._silent = dict.fromkeys((one.address for one in found), False)
         return found
@@ -75,7 +74,7 @@ class NodeRecords:
 
 
 def _encoded(node: NodeState) -> bytes:
-    producer = {name: getattr(node.producer, name) for name in _DESCRIBED}
+    producer = replace(node.producer, topics=(), remote_addresses=())  # nsqlookupds say them anew
     topics = [
         _row(topic, "topic_name")
         | {"channels": [_row(one, "channel_name") for one in topic.get("channels") or ()],
