@@ -265,7 +265,6 @@ class Broker:
         return replica_host
 
     def _abandon(self) -> None:
-        """The start failed: release everything."""
         for topic in self.topics.values():
             topic.close_partitions()
             topic.close_cursors()
@@ -417,7 +416,6 @@ class Broker:
     # --- one turn ---
 
     def write(self, tails: list[Tail], wall_ns: int) -> None:
-        """Seal and write the open batches of `tails`."""
         context = self.context
         if context.bounded:
             self._trim_bounded()
@@ -440,7 +438,6 @@ class Broker:
         return owner.group.stay()
 
     def write_trace(self) -> None:
-        """Store the events of traced messages that were noted since the last time."""
         if self.context.engine.trace_pending:
             self.trace.write()
 
@@ -452,7 +449,6 @@ class Broker:
             leader.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
-        """Store the turn's changes of channels."""
         if self.context.limited:
             refill(self.context)
         for window in windows:

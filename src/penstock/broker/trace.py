@@ -80,7 +80,6 @@ class TraceLog:
         )
 
     def write(self) -> None:
-        """Store the kernel's events."""
         self._publish(
             [
                 traceevents.parts_of([self._name(one) for one in named], events)

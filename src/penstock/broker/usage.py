@@ -50,7 +50,6 @@ class IdleSweep:
         self._next_ns = 0 if chosen else 1 << 62
 
     def sweep(self, mono_ns: int) -> None:
-        """Called about once a second."""
         if mono_ns < self._next_ns:
             return
         self._next_ns = mono_ns + self._pause_ns

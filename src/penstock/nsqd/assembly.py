@@ -139,7 +139,6 @@ class Node:
         broker.context.hooks.extend((self.on_topic_changed, lookups.on_topic_changed))
 
     def connect(self, conn: Conn, remote: str) -> None:
-        """Add a new client."""
         host = remote.rpartition(":")[0].strip("[]") or remote
         settings = replace(self._settings, client_id=host, hostname=host)
         now_s = self.ports.clock.wall_ns() // limits.SECOND
@@ -237,7 +236,6 @@ def make_offer(options: Options) -> Offer:
 
 
 def default_settings(options: Options) -> Settings:
-    """The settings of a client that has not identified itself."""
     return Settings(
         output_timeout_ns=options.output_buffer_timeout_ns,
         message_timeout_ns=options.msg_timeout_ns,

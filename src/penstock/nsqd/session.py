@@ -28,8 +28,6 @@ _HEARTBEAT_FRAME_BYTES = HEADER_BYTES + len(HEARTBEAT)
 
 
 class Shell(NamedTuple):
-    """The surroundings of a session."""
-
     loop: asyncio.AbstractEventLoop
     mono_ns: Callable[[], int]
     soon: Callable[[], None]  # have a turn run: something was queued outside of one

@@ -36,8 +36,6 @@ class TlsOnly:
 
 
 class Web:
-    """The connections of all HTTP listeners."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, body_bytes_max: int) -> None:
         """`body_bytes_max`: of one publish."""
         self._loop = loop

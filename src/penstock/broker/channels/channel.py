@@ -97,8 +97,7 @@ class Channel:
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
     def detach(self, partition: int) -> None:
-        """Remove the window: the partition has another leader. Messages in flight are forgotten
-        here."""
+        """The partition has another leader; messages in flight are forgotten here."""
         window = self.windows.pop(partition)
         del self._trim_ends[partition]
         self._gated.discard(partition)
@@ -112,8 +111,7 @@ class Channel:
     # --- consumers ---
 
     def subscribe(self, conn: Conn, consumers_max: int = 0, partition: int = ANY) -> None:
-        """Subscribe to one partition, or to all of them, including later ones. `consumers_max` 0:
-        no limit."""
+        """To one partition, or to all, later ones included. `consumers_max` 0: no limit."""
         self.check_room(consumers_max)
         if partition != ANY and partition not in self.windows:
             raise PartitionElsewhere(self.topic.name, partition)
@@ -191,7 +189,6 @@ class Channel:
 
     @property
     def trace_rate(self) -> float:
-        """The share of its messages that is traced."""
         own = self.settings.trace_rate
         return self.topic.trace_rate if own is None or self.topic.internal else own
 
@@ -205,8 +202,7 @@ class Channel:
         self._begun = True
 
     def configure(self, changes: Mapping[str, Any]) -> None:
-        """Change settings, by name. Raises Refused and StorageError, and then nothing has
-        changed."""
+        """By name. Raises Refused and StorageError, and then nothing has changed."""
         self.check_own()
         before, changed = self.settings, self.check(changes)
         self.settings = changed
@@ -358,7 +354,6 @@ class Channel:
 
     @property
     def unfinished(self) -> int:
-        """All messages handed to it that are not finished."""
         self.skips.sweep()
         return sum(map(unfinished_of, self.windows.values()))
 
@@ -394,7 +389,6 @@ def backend_depth_of(window: Window) -> int:
 
 
 def refill(context: Context) -> None:
-    """Refill all channels that have a rate."""
     for channel in list(context.limited):
         channel.rate.refill(context.clock.mono_ns())
 
@@ -406,7 +400,6 @@ class RateLimit:
         self._filled_ns = 0
 
     def set(self, bytes_per_second: int, mono_ns: int) -> None:
-        """0: no bound."""
         channel = self._channel
         self.bytes_per_second = bytes_per_second
         self._filled_ns = mono_ns

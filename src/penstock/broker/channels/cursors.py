@@ -79,8 +79,7 @@ class Cursors:
     # --- bringing back ---
 
     def handed_end(self, log: PartitionLog, gathers: bool) -> int:
-        """The offset up to which the topic has handed messages to channels. `gathers`: it keeps
-        those above."""
+        """Up to where the topic has handed messages over. `gathers`: it keeps those above."""
         folded = self._folded
         if folded is None:
             return log.start_offset
@@ -156,7 +155,6 @@ class Cursors:
         self._searched.pop(number, None)
 
     def append(self, groups: Sequence[Group]) -> None:
-        """Append one record with the changes of a turn."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
         if self.on_written is not None:
             self._writing_about.update(group.number for group in groups)
@@ -222,8 +220,7 @@ class Cursors:
         return searched_entry(window.searched)
 
     def _append_rest(self) -> None:
-        """Append the changes that are missing in the journal, because they were not reported or
-        because a write failed."""
+        """Changes that were not reported, or whose write failed."""
         if self.is_behind:
             self.append([])  # begins a generation, with all that there is to say
         else:
@@ -245,8 +242,7 @@ class Cursors:
         return (self._tail.handed_end if self._tail is not None else 0), groups
 
     def report_missing(self, start_offset: int) -> None:
-        """All channels are back. Unfinished messages below the start of the log are missing: a
-        segment is gone."""
+        """All channels are back. What is unfinished below the start of the log is gone."""
         if not self._missing:
             return
         lowest = min(self._missing.values())
@@ -277,8 +273,7 @@ class Cursors:
     # --- housekeeping ---
 
     def settle(self, sync: bool) -> bool:
-        """Retry failed writes, store a handed end that moved, and sync. True when nothing is
-        left."""
+        """True when nothing is left."""
         self._append_rest()
         self._refresh_missing()
         if sync:

@@ -35,8 +35,6 @@ class DeadLetterContent(NamedTuple):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The origin of a dead letter."""
-
     topic: str
     channel: str
     attempts: int

@@ -74,8 +74,6 @@ RedriveDone = Callable[[int, PenstockError | None], None]
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter that waits for a redrive."""
-
     stored: Message  # with its offset in the dead-letter topic
     attempts: int  # how often it was sent
     cause: str  # as of Origin
@@ -94,7 +92,6 @@ def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterat
 
 
 def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLetter]:
-    """Dead letters of one partition of the dead-letter topic."""
     found: list[DeadLetter] = []
     leader: Leader = window.owner.topic.leader(window.tail.partition)
     reader = MessageReader(leader.log)
@@ -121,14 +118,11 @@ def _held_in(channel: Channel) -> str:
 
 
 def _settle(window: Window, id: int) -> bool:
-    """Its dead letter is stored. A change of the channel may have made the message wait to be sent
-    again."""
+    """A change of the channel may have made the message wait to be sent again."""
     return window.settle_exhausted(id, True) or window.settle_stray(id, -1)
 
 
 class DeadLetters:
-    """All traffic to dead-letter topics and back, in one broker."""
-
     def __init__(
         self, context: Context, topics: dict[str, Topic], topic: Callable[[str], Topic]
     ) -> None:
@@ -313,8 +307,7 @@ class DeadLetters:
     # --- and back ---
 
     def waiting(self, channel: Channel, count_max: int) -> list[DeadLetter]:
-        """Dead letters of `channel`, the oldest first, as far as a look at so many finds them.
-        Raises StorageError."""
+        """The oldest first, as far as a look at so many finds them. Raises StorageError."""
         dead = self._topics.get(channel.dead_letter_topic)
         source = dead.channels.get(REDRIVE_CHANNEL) if dead is not None else None
         if dead is None or source is None:
@@ -328,9 +321,8 @@ class DeadLetters:
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
     ) -> None:
-        """Send up to `count_max` dead letters of `channel` (0: all present ones) back to it, or the
-        one with this id. `done` receives their number and an error, if any. Raises Refused and
-        NotFound."""
+        """Send up to `count_max` (0: all) dead letters back to `channel`, or the one with this id.
+        `done` receives their number and an error, if any. Raises Refused and NotFound."""
         if self._context.draining:
             raise Refused("draining")
         if channel in self._redrives:
@@ -367,8 +359,6 @@ class DeadLetters:
 
 
 class _Span:
-    """The range of a redrive in one partition: from `start` on, below `end`."""
-
     def __init__(self, window: Window) -> None:
         self.window = window
         self.start = 0
@@ -434,8 +424,7 @@ class Redrive:
         when_held(self._leaders, self._finish)
 
     def _look(self, span: _Span) -> int:
-        """Read some dead letters of one partition, and keep those of the channel. Returns how many
-        were read."""
+        """Returns how many dead letters were read; those of the channel are kept."""
         looked = found = found_bytes = 0
         leader = self._source.topic.leader(span.window.tail.partition)
         reader = MessageReader(leader.log)

@@ -40,7 +40,6 @@ class DelaySearch:
         self._again_ns = 0
 
     def housekeeping(self, mono_ns: int, wall_ns: int) -> None:
-        """About once a second."""
         if self._counted and mono_ns >= self._again_ns:
             self._again_ns = mono_ns + limits.SEARCH_AGAIN_NS
             self._recount(wall_ns)

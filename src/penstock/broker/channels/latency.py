@@ -141,7 +141,6 @@ class LatencyTurns:
         self._next_ns = mono_ns + self._half_ns
 
     def housekeeping(self, mono_ns: int) -> None:
-        """About once a second."""
         if mono_ns < self._next_ns:
             return
         passed, self._next_ns = mono_ns - self._next_ns, mono_ns + self._half_ns
@@ -156,8 +155,6 @@ _DUE = (Stray.WAITING, Stray.IN_FLIGHT, Stray.EXHAUSTED, Stray.BEHIND)
 
 
 class Oldest:
-    """The oldest message of one window."""
-
     def __init__(self, window: Window) -> None:
         self._window = window
         self._start = self._end = 0  # offsets of the batch that was found

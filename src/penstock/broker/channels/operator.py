@@ -33,8 +33,7 @@ def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -
 
 
 def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
-    """Finish a message ahead of the channel: it will be skipped. False: the channel has reached it,
-    or this node does not lead the partition any more."""
+    """False: the channel has reached it, or this node does not lead the partition any more."""
     window = channel.windows.get(partition)
     if window is None or channel.deleted or offset < window.next:
         return False

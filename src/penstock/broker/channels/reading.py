@@ -290,8 +290,7 @@ def resolve(
 
 
 def _resolve(topic: Topic, position: Position, partition: int) -> int:
-    """The offset, between the earliest and the point up to which channels have been given
-    messages."""
+    """Between the earliest and the point up to which channels have been given messages."""
     kind, value = position
     leader = topic.leader(partition)
     earliest, end = leader.log.start_offset, leader.tail.handed_end

@@ -30,23 +30,19 @@ ANY = -1  # partition: all of them
 
 
 class Skipped(NamedTuple):
-    """The skips of a channel."""
-
     whole: bool = False  # partitions to come included
     chosen: frozenset[int] = frozenset()  # partitions, where it is not the whole
     tests: bool = False  # messages of load tests
 
     @property
     def some(self) -> bool:
-        """Is a partition skipped, or the whole channel?"""
         return self.whole or bool(self.chosen)
 
     def covers(self, partition: int) -> bool:
         return self.whole or partition in self.chosen
 
     def begun(self, partition: int, partitions: int) -> Skipped:
-        """With this partition skipped, too; ANY: with all. `partitions` is their number in the
-        topic."""
+        """This partition, too; ANY: all. `partitions`: their number in the topic."""
         chosen = self.chosen | {partition}
         if partition == ANY or self.whole or chosen.issuperset(range(partitions)):
             return self._replace(whole=True, chosen=frozenset())
@@ -68,8 +64,7 @@ class Skips:
 
     @property
     def count(self) -> int:
-        """Messages skipped since the start of the daemon. Those of load tests are not counted, as
-        with filters."""
+        """Since the start of the daemon; load tests are not counted, as with filters."""
         return self._counted + sum(
             window.expired_count - self._dropped_before.get(number, 0)
             for number, window in self._channel.windows.items()

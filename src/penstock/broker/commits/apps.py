@@ -67,7 +67,6 @@ class Stage:
 
     @property
     def length(self) -> int:
-        """The length of its file, in bytes."""
         return self.body_at + self.head.bytes
 
 
@@ -177,8 +176,7 @@ class StageApps:
         return known.bytes if known is not None and app else 0
 
     def idlest(self, before_ns: int) -> list[Stage]:
-        """All stages of the app that has been idle longest, unless it staged something since
-        then."""
+        """Of the app that has been idle longest, unless it staged something since then."""
         apps = [
             app
             for app in self._apps.values()
@@ -202,8 +200,7 @@ class StageApps:
         ]
 
     def of(self, name: str, version: int | None = None, up_to: int | None = None) -> list[Stage]:
-        """Stages of an app, of one version of it, or of all versions up to one; none that a commit
-        uses."""
+        """Of one version, or of all up to one; none that a commit uses."""
         app = self._apps.get(name)
         return [
             stage
@@ -245,7 +242,6 @@ class CommitParts:
 
     @property
     def count(self) -> int:
-        """The number of stages in all lists."""
         return sum(len(part) for parts in self._gathered.values() for part in parts)
 
     def add(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:

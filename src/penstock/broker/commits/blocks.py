@@ -62,15 +62,12 @@ class BlockInvalid(PenstockError):
 
 
 class Contents(NamedTuple):
-    """A summary of consecutive batches."""
-
     messages: int
     due_last_ns: int  # the latest due time; 0: none
 
 
 def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, Contents]:
-    """Whole batches, one after another, that may be stored? Raises BlockInvalid. Yields between
-    pieces of some milliseconds."""
+    """Raises BlockInvalid. Yields between pieces of some milliseconds."""
     view = memoryview(data)
     position = count = due_last_ns = rested = 0
     if not data:
@@ -90,8 +87,7 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
 
 
 def checked_header(data: memoryview | bytes, position: int) -> BatchHeader:
-    """The header of the whole, intact batch at `position`, into which a position can be written.
-    Raises BlockInvalid."""
+    """Of an intact batch, into which a position can be written. Raises BlockInvalid."""
     found, _ = check_batch(data, position)
     if found != BatchCheck.INTACT:
         raise BlockInvalid(position, _WORDS[BatchCheck(found)])

@@ -43,8 +43,6 @@ _EPOCHS = 1 << 16
 
 
 class _Part(NamedTuple):
-    """The part of a commit for one partition."""
-
     topic: str
     partition: int
     stages: list[tuple[str, int]]  # file name, and where its batches begin

@@ -226,7 +226,6 @@ class CommitRun:
         self._pin(found)
 
     def _chosen(self, refs: list[Ref]) -> dict[tuple[str, int], list[Stage]]:
-        """Stages by topic and partition."""
         chosen: dict[tuple[str, int], list[Stage]] = {}
         for ref in refs:
             topic = self._topics.get(ref.topic)
@@ -257,7 +256,6 @@ class CommitRun:
         self._reserved_bytes = length
 
     def _give_back(self, length: int) -> None:
-        """Return reserved room."""
         length = min(length, self._reserved_bytes)
         self._reserved_bytes -= length
         self._context.reserved_bytes -= length
@@ -380,8 +378,7 @@ class CommitRun:
     def _read(
         self, path: str, position: int, checked: Stage | None = None
     ) -> Generator[None, None, ReadJob]:
-        """Read a slice of at least one batch. `checked`: the commit is refused if it cannot be
-        read."""
+        """At least one batch. `checked`: the commit is refused if it cannot be read."""
         job = ReadJob(self._context.disk, path, position)
         try:
             yield from self._run(job)

@@ -61,8 +61,6 @@ _DECISION = None  # in the place of an app: some decision could not be written
 
 
 class _App(NamedTuple):
-    """The memory of one app."""
-
     version: int | None  # None: its first commit is not finished
     used_ns: int
     once: bool  # it has committed once only
@@ -155,7 +153,6 @@ class Commits:
 
     @property
     def busy(self) -> bool:
-        """A commit is running."""
         return self._running is not None
 
     @property
@@ -163,7 +160,6 @@ class Commits:
         return len(self._unfinished)
 
     def last(self, app: str) -> int | None:
-        """The last version that was committed."""
         known = self._apps.get(app)
         return known.version if known is not None else None
 
@@ -302,8 +298,7 @@ class Commits:
         return topic is not None and topic.identity == identity
 
     def _forget_apps(self) -> None:
-        """Forget apps that have been idle for long. An app that has committed once may never do so
-        again: batch jobs make up a name for each run."""
+        """One that has committed once may never do so again: batch jobs make up names."""
         now_ns = self.context.clock.wall_ns()
         stale = sorted(
             (known.used_ns, app)

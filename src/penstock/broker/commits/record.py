@@ -62,8 +62,7 @@ def read_commit_file(disk: Disk, path: str) -> CommitFile:
 
 
 def prepared_commits(disk: Disk, data_path: str) -> list[CommitFile]:
-    """Commits that a start has to finish. For tools that inspect a directory without starting
-    it."""
+    """For tools that inspect a directory without starting it."""
     directory = os.path.join(data_path, COMMITS)
     names = sorted(disk.listdir(directory)) if disk.is_directory(directory) else []
     files = [

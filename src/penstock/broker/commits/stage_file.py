@@ -40,8 +40,6 @@ class StageHead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StagedBatch(NamedTuple):
-    """One batch of a stage."""
-
     data: bytes
     messages: int
     bodies_length: int

@@ -352,27 +352,23 @@ class Stages:
             self._forget(stage)
 
     def remove_files(self, names: list[str], done: Callable[[], None] = lambda: None) -> None:
-        """Failed removals are repeated later (`settle`), or the file expires after the next
-        start."""
+        """Failed removals are repeated (`settle`); a file that a start finds expires."""
         if names:
             self._left.run(dict.fromkeys(names), done)
         else:
             done()
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
-        """A request was refused because the stage is unreadable. A missing stage is no trouble of
-        the disk."""
+        """A missing stage is no trouble of the disk."""
         if not isinstance(error, FileNotFoundError):
             self._unread.note(stage.file_name, error)
 
     def settle(self) -> None:
-        """Retry failures, about once a second."""
         for retries in (self._left, self._unwritten, self._unread):
             retries.settle()
 
     def sweep(self, wall_ns: int, is_known: Callable[[str, str], bool]) -> None:
-        """Drop stages that are too old, and those of deleted topics. `is_known` tells whether a
-        topic of a name and an identity exists."""
+        """Drop those that are too old, and those of deleted topics."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
         gone = {topic for topic in self._context.staged if not is_known(*topic)}
         stale: list[Stage] = []

@@ -23,8 +23,6 @@ Encode = Callable[[int, int, int, int, int], bytes]
 
 
 class MessagePosition(NamedTuple):
-    """The position of a message in its topic."""
-
     partition: int
     offset: int
 
@@ -96,7 +94,6 @@ class LogAppend:
         self.numbered_done: list[PublishDone] = []  # of producers that number their messages
 
     def add(self, buffers: list[Buffer], length: int, count: int, base_id: int) -> None:
-        """Add a batch behind the others."""
         if self.count:
             if self.inner is None:
                 self.inner, self.buffers = [], list(self.buffers)
@@ -110,7 +107,6 @@ class LogAppend:
         self.length += length
 
     def answer(self, error: PenstockError | None) -> None:
-        """Answer each publisher, once."""
         self.answer_unnumbered(error)
         waiting, self.numbered_done = self.numbered_done, []
         for done in waiting:
@@ -163,8 +159,7 @@ class Content(Protocol):
 def publish_located(
     group: GroupCommit | Outbox, contents: Sequence[Content], due_ns: int, done: TracedDone
 ) -> None:
-    """Publish all into one batch. `done` receives the position of the first message once that batch
-    is safe, or the error."""
+    """All into one batch. `done` receives where the first message lies, or the error."""
     index = 0
 
     def append() -> None:

@@ -65,8 +65,6 @@ class CommitPhase(IntEnum):
 
 
 class CommitMove(IntEnum):
-    """The event that changes a state."""
-
     HOLD = 1  # a commit of stages takes the log's end
     BLOCK = 2  # it cannot go on
     UNBLOCK = 3

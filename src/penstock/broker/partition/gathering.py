@@ -36,7 +36,6 @@ class Gathering:
         self.due_ns = min(self.due_ns, due_ns)
 
     def take(self, mono_ns: int) -> list[Writer]:
-        """Returns the due writers, each once."""
         due = [writer for writer, due_ns in self._writers.items() if due_ns <= mono_ns]
         for writer in due:
             del self._writers[writer]

@@ -274,7 +274,6 @@ class GroupCommit:
         return append
 
     def _empty_append(self) -> LogAppend:
-        """An append without batches so far."""
         return LogAppend(self.log.written_end, self.agreed_end)
 
     def _seal_whole(self, append: LogAppend, wall_ns: int) -> None:
@@ -289,7 +288,6 @@ class GroupCommit:
             (append.numbered_done if one.producer_id > 0 else append.done).append(one.done)
 
     def _store(self, append: LogAppend, wall_ns: int) -> None:
-        """Store a sealed append in the log, and send it."""
         try:
             self._put(append, wall_ns)
         except StorageError as error:
@@ -394,7 +392,6 @@ class GroupCommit:
         self._pass_gate()
 
     def _go_on(self) -> None:
-        """Commit the append in flight, and write the publishes gathered behind it."""
         state, rule = self.state, self._rule
         awaited = state.in_flight_end != NONE
         if rule.waits:
@@ -568,8 +565,7 @@ class GroupCommit:
         self._pass_gate()
 
     def close(self) -> None:
-        """Write and sync the rest. Raises nothing: the error of a last append went to its
-        publishers and to health."""
+        """Raises nothing: the error of a last append went to its publishers and to health."""
         self._syncs.wait_for(lambda: self.busy)
         while self.state.ready and (self.tail.open_count or self._whole):
             self.write(self._context.clock.wall_ns())

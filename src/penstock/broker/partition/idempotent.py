@@ -31,16 +31,12 @@ StampedDone = Callable[[PenstockError | None, Stored | None], None]
 
 
 class Stamp(NamedTuple):
-    """The producer, epoch and sequence of an idempotent publish."""
-
     producer_id: int
     epoch: int
     sequence: int  # of its first message
 
 
 class _Pending:
-    """A batch on its way to disk."""
-
     __slots__ = ("count", "done", "repeats", "stamp", "where")
 
     def __init__(self, stamp: Stamp, count: int, done: StampedDone) -> None:
@@ -56,8 +52,6 @@ class _Pending:
 
 
 class StampedPublishes:
-    """The idempotent publishes of one leader."""
-
     def __init__(
         self, context: Context, topic_name: str, group: GroupCommit, table: ProducerTable
     ) -> None:
@@ -76,8 +70,7 @@ class StampedPublishes:
         done: StampedDone,
         sections: Sequence[Sections] = (),
     ) -> None:
-        """`sections`: none, or for each body its entries of the trailer. Raises as
-        `publish_batch`."""
+        """`sections`: none, or of each body. Raises as `publish_batch`."""
         columns = _columns(len(bodies), due_ns, sections)
 
         def encode(offset: int, id: int, wall_ns: int, synced_end: int, epoch: int) -> bytes:
@@ -181,8 +174,7 @@ class StampedPublishes:
 def _columns(
     count: int, due_ns: int, sections: Sequence[Sections]
 ) -> dict[int, dict[int, int | bytes]] | None:
-    """The entries of a batch about its messages besides their bodies: by section, then by
-    message."""
+    """The entries of a trailer: by section, then by message."""
     columns: dict[int, dict[int, int | bytes]] = {}
     if due_ns:
         columns[Section.DUE] = dict.fromkeys(range(count), due_ns)

@@ -183,8 +183,7 @@ class Leader:
     # --- channels ---
 
     def bring_back(self, channels: Sequence[Channel], gathers: bool, hands_over: bool) -> None:
-        """Restore the channels' windows, and the handed end. `gathers`: the topic keeps new
-        messages itself, being paused or without a channel."""
+        """`gathers`: the topic keeps new messages itself, being paused or without a channel."""
         cursors, tail, log = self.cursors, self.tail, self.log
         if cursors is None:
             return
@@ -225,8 +224,7 @@ class Leader:
             self.cursors.adopt(channel.number, window)
 
     def add_window(self, channel: Channel, kept: bool) -> None:
-        """Add the window of a new channel: it begins at the topic's own queue, or has all of a
-        partition that is younger."""
+        """It begins at the topic's own queue, or has all of a partition that is younger."""
         is_younger = kept and self.replica.is_younger_than(channel)
         start_offset = self.log.start_offset if is_younger else self.tail.handed_end
         window = self._context.engine.window(self.tail, start_offset)
@@ -324,7 +322,6 @@ class Leader:
             window.load(which, block)
 
     def load_again(self) -> None:
-        """Retry failed reads."""
         unread, self._unread = self._unread, {}
         for (window, which), offset in unread.items():
             if not window.owner.deleted:
@@ -380,8 +377,7 @@ class Leader:
         return 0
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
-        """Sync, repeat the synced end in the mark, and retry failures. True when nothing is
-        left."""
+        """True when nothing is left."""
         settled = self._settle_log(wall_ns, sync_log)
         tail = self.tail
         settled &= self.replica.producers.settle(

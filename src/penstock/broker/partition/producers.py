@@ -89,8 +89,6 @@ def _known(file: ProducersFile) -> dict[int, Known]:
 
 
 class SnapshotJob:
-    """Writes the file, in a sync thread."""
-
     def __init__(self, disk: Disk, path: str, data: bytes) -> None:
         self._disk = disk
         self._path = path
@@ -140,11 +138,9 @@ class ProducerTable:
         return self._machine.table.get(producer_id)
 
     def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
-        """Record a committed batch of this producer."""
         self._machine.table[producer_id] = Known(epoch, next_sequence, used_ns)
 
     def has_room(self) -> bool:
-        """Is there room for one more producer?"""
         if self._count() < limits.PRODUCERS_MAX:
             return True
         self._forget()
@@ -348,7 +344,6 @@ class ProducerTable:
             self._fail(error)
 
     def _forget(self) -> None:
-        """Forget producers that have been idle for long."""
         oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
         table = self._machine.table
         for producer_id, known in list(table.items()):
@@ -373,7 +368,6 @@ class ProducerTable:
 
 
 def stamped_of(header: BatchHeader) -> Stamped:
-    """The stamp of a batch of an idempotent producer."""
     return Stamped(
         header.base_offset + header.count,
         header.producer_id,

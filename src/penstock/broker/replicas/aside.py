@@ -60,7 +60,6 @@ class Aside:
         return target
 
     def settle(self, is_full: bool) -> None:
-        """About once a second."""
         now_ns = self._clock.mono_ns()
         until_ns = now_ns + (ASIDE_KEPT_NS if is_full else 0)
         try:

@@ -99,7 +99,6 @@ class Assignment:
 
     @property
     def committed(self) -> int:
-        """The committed end that this replica knows."""
         if self.leadership is not None:
             return self.leadership.machine.committed
         return self._committed if self.follower is None else self.follower.machine.committed
@@ -370,7 +369,6 @@ class Assignment:
         self.role = Stopped(reason)
 
     def settle(self) -> None:
-        """Housekeeping."""
         if self.follower is not None:
             self.follower.settle()
 

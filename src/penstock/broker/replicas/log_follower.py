@@ -355,7 +355,6 @@ class LogFollower:
     # --- syncs ---
 
     def sync(self) -> None:
-        """Hand unsynced bytes to the sync threads."""
         if self.log.busy:
             self._sync_wanted = True
         else:

@@ -51,8 +51,6 @@ class _Request(NamedTuple):
 
 
 class Repairing:
-    """The repairs of one replica."""
-
     def __init__(self, replication: ReplicationContext, target: Target, replica: Replica) -> None:
         self._replication = replication
         self._target = target

@@ -109,8 +109,7 @@ class ReplicaFileStore:
 def owns_in(
     disk: Disk, directory: str, numbers: Iterable[int]
 ) -> tuple[dict[int, ReplicaFileStore], dict[int, TopicDamaged]]:
-    """Which of these partitions have a replica here, and which an unreadable one. Raises
-    StorageError."""
+    """Of these partitions: what is here, and what cannot be read. Raises StorageError."""
     found: dict[int, ReplicaFileStore] = {}
     unreadable: dict[int, TopicDamaged] = {}
     for number in numbers:

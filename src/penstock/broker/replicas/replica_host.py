@@ -403,7 +403,6 @@ class ReplicaHost:
             self._to_turn[replicated] = None
 
     def mark_due(self, replicated: ReplicatedPartition) -> None:
-        """`turn` has to visit it."""
         self._to_turn[replicated] = None
 
     @property
@@ -497,7 +496,6 @@ class ReplicaHost:
 
     @property
     def awake(self) -> Iterable[ReplicatedPartition]:
-        """Replicas with recent news."""
         return self._awake
 
     def take_leadership_changes(self) -> list[LeadershipChange]:

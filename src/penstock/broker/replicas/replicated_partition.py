@@ -100,7 +100,6 @@ class ReplicatedPartition:
         return self.assignment.leadership
 
     def mark_due(self) -> None:
-        """`Assignment.turn` has to be called."""
         self._replica_host.mark_due(self)
 
     # --- a follower's files beside the log ---

@@ -66,7 +66,6 @@ class EndedTopics:
                 self._note(found.name, found.identity, ends)
 
     def add(self, name: str, identity: str, ends: Mapping[int, int]) -> None:
-        """Add `ends` by partition to the known ones."""
         known = self._ends.get((name, identity))
         ends = {**(known or {}), **ends}
         if ends == known:

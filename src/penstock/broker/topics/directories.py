@@ -56,15 +56,13 @@ class TopicDirectories:
         return topic_directory(self.topics_path, name)
 
     def settle(self) -> None:
-        """Retry failures, about once a second."""
         for name in list(self._left)[: limits.TOPICS_RETRIED_MAX]:
             self.remove(name)
         for name in list(self._unmade):
             self._try_again(name)
 
     def clean(self, dry_run: bool) -> tuple[list[str], list[str]]:
-        """Remove leftover files of deleted topics. Returns the removed topics, and those that
-        failed or would be tried."""
+        """Returns the removed topics, and those that failed or would be tried."""
         before = sorted(self._left)
         if not dry_run:
             for name in before:
@@ -153,8 +151,7 @@ class TopicDirectories:
             self._note_removed(name)
 
     def remove_unmade(self, name: str) -> None:
-        """Remove the leftovers of a failed creation. `note_unmade` follows, and retries the
-        rest."""
+        """`note_unmade` follows, and retries the rest."""
         self._unmade[name] = None
         with suppress(OSError):
             self._clear_away(name)
@@ -194,8 +191,7 @@ def open_logs(
     wall_ns: int,
     numbers: Iterable[int] | None = None,
 ) -> dict[int, PartitionLog]:
-    """Open logs by number: of all partitions, or of these. Raises StorageError, and then none is
-    open."""
+    """Of all partitions, or of these. Raises StorageError, and then none is open."""
     logs: dict[int, PartitionLog] = {}
     try:
         for number in range(file.partitions) if numbers is None else numbers:
@@ -265,7 +261,6 @@ def partition_directory(directory: str, number: int = 0) -> str:
 
 
 def partition_numbers(disk: Disk, directory: str) -> list[int]:
-    """The partitions that have a directory."""
     found = (name for name in disk.listdir(directory) if name.isascii() and name.isdigit())
     return sorted(int(name) for name in found if disk.is_directory(os.path.join(directory, name)))
 

@@ -92,7 +92,6 @@ class TopicPublishing:
 
     @property
     def leaders(self) -> list[Leader]:
-        """Leaders of the partitions that this node leads, by number."""
         return [replica.led for replica in self.replicas.values() if replica.led is not None]
 
     def leader(self, number: int = PARTITION) -> Leader:
@@ -103,20 +102,17 @@ class TopicPublishing:
         return replica.leader
 
     def partition(self, number: int) -> Leader | Outbox:
-        """The taker of publishes to a number that a client has named. Raises PartitionUnknown,
-        too."""
+        """Of a number that a client has named. Raises PartitionUnknown, too."""
         if not 0 <= number < self.partition_count:
             raise PartitionUnknown(self.name, number, self.partition_count)
         return self.taker(number)
 
     def leads(self, number: int) -> bool:
-        """Does this node lead the partition?"""
         replica = self.replicas.get(number)
         return replica is not None and replica.led is not None
 
     def taker(self, number: int) -> Leader | Outbox:
-        """The taker of publishes to it on this node: its leader, or the outbox to that. Raises
-        PartitionElsewhere."""
+        """Its leader, or the outbox to that. Raises PartitionElsewhere."""
         outbox = self.outboxes.get(number)
         return self.leader(number) if outbox is None else outbox
 
@@ -181,7 +177,6 @@ class TopicPublishing:
 
     @property
     def exiting(self) -> bool:
-        """Nothing new is accepted."""
         return self.context.exiting
 
     def check_own(self) -> None:
@@ -225,8 +220,7 @@ class TopicPublishing:
     def publish_located(
         self, contents: Sequence[Content], due_ns: int, done: TracedDone, partition: int = ANY
     ) -> None:
-        """The same for messages with trace ids or headers; `done` receives the position of the
-        first one."""
+        """The same with trace ids or headers; `done` receives where the first one lies."""
         group = self._taking(len(contents), due_ns, partition)
         publish_located(group, contents, due_ns, done)
         self._note_held(group)
@@ -282,8 +276,7 @@ class TopicPublishing:
             raise Refused(leader.refusal)
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
-        """Append one message of a V2 connection that the kernel left to Python (DPUB). The kernel
-        sends its OK or error. Raises Refused when publishes are refused."""
+        """Of a V2 connection that the kernel left to Python (DPUB), and answers. Raises Refused."""
         leader = self.route()
         self._check_publish(leader, 1, due_ns)
         leader.group.check_append(len(body))
@@ -291,8 +284,7 @@ class TopicPublishing:
         conn.appended(leader.tail, verb)
 
     def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
-        """The writer of a publish to this partition, or to the next one in turn. Raises Refused,
-        also PartitionUnknown."""
+        """The writer of that partition, or of the next one in turn. Raises Refused."""
         leader = self.route() if partition == ANY else self.partition(partition)
         self._check_publish(leader, count, due_ns)
         if leader.refusal:  # while others take publishes
@@ -422,7 +414,6 @@ class DepthBound:
         return f"{reason}: {count} are more than the {room} left" if room else reason
 
     def check(self, count: int) -> None:
-        """Raise Refused when so many messages are refused."""
         reason = self.reason(count)
         if reason:
             raise Refused(reason)

@@ -46,8 +46,6 @@ RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer t
 
 
 class RetentionTurns:
-    """Takes turns over all topics."""
-
     def __init__(self, topics: Mapping[str, Topic]) -> None:
         self._topics = topics
         self._waiting: list[Topic] = []

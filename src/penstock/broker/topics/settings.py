@@ -55,8 +55,6 @@ class ChannelOrder(StrEnum):
 
 
 class Poison(StrEnum):
-    """The treatment of a message that has used its attempts."""
-
     DEAD_LETTER = "dead_letter"
     HOLD = "hold"  # it stays, and in an ordered channel nothing overtakes it
 
@@ -69,8 +67,6 @@ ORDERS = {
 
 
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The settings of one channel, in the form of topic.json."""
-
     max_attempts: Attempts = 0  # 0: no bound
     dead_letter_topic: str = ""  # empty: named after topic and channel
     trace_rate: Rate | None = None  # None: the topic's
@@ -116,7 +112,6 @@ class AutoAck(NamedTuple):
 
 
 def auto_ack(settings: ChannelSettings, options: BrokerOptions) -> AutoAck:
-    """The effective value for a channel."""
     attempts, age_ns = settings.auto_ack_attempts, settings.auto_ack_age_ns
     return AutoAck(
         options.auto_ack_attempts if attempts is None else attempts,
@@ -151,6 +146,5 @@ def is_internal(name: str) -> bool:
 
 
 def settings_of(name: str, registered: bool = False) -> TopicSettings:
-    """The initial settings of a topic of that name. `registered`: consumers may create no
-    channels."""
+    """`registered`: consumers may create no channels."""
     return SETTINGS.get(name) or TopicSettings(disable_channel_auto_create=registered or None)

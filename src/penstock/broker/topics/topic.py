@@ -117,7 +117,6 @@ class Topic(TopicPublishing):
         engine.set_extended(name, self.extended)
 
     def _bring_back(self, entries: list[ChannelEntry]) -> None:
-        """The channels as they were."""
         if self.ephemeral:
             return
         found = [(entry, Channel(self, entry.name, entry.number, entry.created_ns))
@@ -167,7 +166,6 @@ class Topic(TopicPublishing):
             self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def _begin(self, leader: Leader) -> None:
-        """The channels have windows of it, and the consumers are subscribed to these."""
         leader.tail.trace_below = sample_below(self.trace_rate)
         leader.bring_back([], not self.hands_over, self.hands_over)
         for channel in self.channels.values():
@@ -178,7 +176,6 @@ class Topic(TopicPublishing):
     # --- a topic of a cluster ---
 
     def take_in(self, replica: Replica) -> None:
-        """Add another replica on this node."""
         self.replicas[replica.number] = replica
         self.replicas = dict(sorted(self.replicas.items()))
 
@@ -190,7 +187,6 @@ class Topic(TopicPublishing):
         self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def add_channel(self, channel: Channel) -> None:
-        """Add a channel that the cluster has created."""
         self.channels[channel.name] = channel
         self.channel_number_next = max(self.channel_number_next, channel.number + 1)
         for leader in self.leaders:
@@ -329,8 +325,7 @@ class Topic(TopicPublishing):
     # --- settings ---
 
     def configure(self, changes: Mapping[str, Any]) -> None:
-        """Change settings, by name; None restores the daemon's option. Raises StorageError, and
-        then nothing has changed."""
+        """By name; None restores the option. Raises StorageError, and then nothing has changed."""
         self.check_own()
         before = self.settings
         self.settings = msgspec.structs.replace(before, **changes)
@@ -361,7 +356,6 @@ class Topic(TopicPublishing):
 
     @property
     def trace_rate(self) -> float:
-        """The share of its messages that is traced."""
         return 0.0 if self.internal else self.effective.trace_rate
 
     def set_time(self) -> None:
@@ -414,7 +408,6 @@ class Topic(TopicPublishing):
             self._store.write(file)
 
     def file(self) -> TopicFile:
-        """The contents of topic.json."""
         marks = {number: replica.marks for number, replica in self.replicas.items()}
         first = marks.pop(0, Marks())
         count = self.partition_count
@@ -561,12 +554,10 @@ class Topic(TopicPublishing):
 
     @property
     def uncommitted(self) -> int:
-        """Messages that are still being stored."""
         return sum(leader.group.uncommitted for leader in self.leaders)
 
     @property
     def backend_depth(self) -> int:
-        """The part of `depth` that has to be read from disk."""
         return sum(leader.backend_depth for leader in self.leaders)
 
     @property

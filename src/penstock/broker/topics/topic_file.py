@@ -96,7 +96,6 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
         return self.partitions if unset else cast(int, self.hash_partitions)
 
     def owner(self, partition: int = 0) -> LogOwner:
-        """The owner in the segments of a partition."""
         return LogOwner(self.name, partition, self.identity)
 
     def marks(self, partition: int) -> Marks:

@@ -55,8 +55,6 @@ _REMEMBERED_BYTES_MAX = 256
 
 
 class Identity(NamedTuple):
-    """The daemon's description of itself."""
-
     version_line: str
     start_time: int
     started_mono_ns: int

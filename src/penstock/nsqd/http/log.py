@@ -181,7 +181,6 @@ def _topic(call: Call) -> Topic:
 
 
 def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> TopicReader:
-    """The reader of the named partition."""
     partition = number(parameters, "partition", default=default)
     if not topic.leads(partition):
         raise HttpError(404, "PARTITION_NOT_FOUND")
