@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 
 from penstock.errors import FetchFailed
@@ -75,12 +75,12 @@ class Daemons:
 
     def __init__(self, *answers: Fetched | FetchFailed | Callable[[], Fetched]) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, bytes, Mapping[str, str]]] = []
+        self.asked: list[tuple[str, bytes, str]] = []
 
     async def request(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str]
+        self, method: str, url: str, body: bytes, headers: object, credentials: str
     ) -> Fetched:
-        self.asked.append((f"{method} {url}", body, headers))
+        self.asked.append((f"{method} {url}", body, credentials))
         answer = self.answers.pop(0)
         if isinstance(answer, FetchFailed):
             raise answer

@@ -10,7 +10,7 @@ from cases import each
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError
 from penstock.net.gate import Caller, Gate, check_allowed, host_of
-from penstock.net.secret_file import authorization, first_secret, read_secrets
+from penstock.net.secret_file import bearer, first_secret, read_secrets
 from penstock.net.tls import Tls
 
 EVIL = b"http://evil.example"
@@ -187,7 +187,7 @@ def test_a_client_sends_the_first(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"the-new-secret-of-ours\nthe-old-secret-of-ours\n")
     secret = first_secret(str(path), "http_secret_file")
-    assert authorization(secret) == {"Authorization": "Bearer the-new-secret-of-ours"}
-    assert authorization(first_secret("", "http_secret_file")) == {}
+    assert bearer(secret) == "Bearer the-new-secret-of-ours"
+    assert bearer(first_secret("", "http_secret_file")) == ""
     with pytest.raises(ConfigError, match="http_secret_file"):
         first_secret(str(tmp_path / "none"), "http_secret_file")

@@ -16,7 +16,7 @@ UNREACHED = FetchFailed("u", "refused", sent=False)
 
 def passed_on(daemons: Daemons, *addresses: str) -> Response:
     nsqds: Any = daemons
-    work = pass_on(nsqds, REQUEST, "/pub?topic=t", addresses, {}, "stored")
+    work = pass_on(nsqds, REQUEST, "/pub?topic=t", addresses, "x", outcome="stored")
     return asyncio.run(work)
 
 
@@ -25,7 +25,7 @@ def test_the_first_that_can_be_reached_answers() -> None:
     answer = passed_on(daemons, "a:1", "b:2", "c:3")
     assert (answer.status, answer.body) == (200, b"OK")
     assert ("X-Penstock-Repeated", "true") in answer.headers
-    asked = [(f"POST http://{one}/pub?topic=t", b"body", {}) for one in ("a:1", "b:2")]
+    asked = [(f"POST http://{one}/pub?topic=t", b"body", "x") for one in ("a:1", "b:2")]
     assert daemons.asked == asked
 
 

@@ -34,7 +34,7 @@ class Node:
         self.asked.append(request.target)
         answer(Response(200))
 
-    async def _request(self, method: str, url: str, body: bytes, headers: Any) -> Any:
+    async def _request(self, method: str, url: str, body: bytes, *_: object) -> Any:
         self.asked.append(url.removeprefix("http://"))
         found = json.dumps({"redriven": self._redriven.pop(0)}).encode()
         return SimpleNamespace(status=200, headers={}, body=found)

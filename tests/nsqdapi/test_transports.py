@@ -1,12 +1,14 @@
 """What goes over the wire, with and without an event loop."""
 
 import json
+import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from e2e.answering import Answer, Answering, served
+from e2e.certificates import Certificates
 from nsqd.world import Running
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
@@ -26,8 +28,10 @@ class Asked(NamedTuple):
 
 
 class Daemon(Answering):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tls: ssl.SSLContext | None = None, https_port: int = 0) -> None:
+        """With `https_port` it only says where to ask."""
+        super().__init__(tls)
+        self._https_port = https_port
         self.asked: list[Asked] = []
         self.at = Address("127.0.0.1", self.port)
 
@@ -35,6 +39,8 @@ class Daemon(Answering):
         method, path, body, headers = asked
         named = {name.lower(): value for name, value in headers.items()}
         self.asked.append(Asked(f"{method} {path}", body, named, port))
+        if self._https_port:
+            return 403, b'{"https_port": %d}' % self._https_port, {}
         return 200, b'{"offset": 7}', {"X-Penstock-Identity": "x"}
 
 
@@ -86,6 +92,36 @@ def test_an_answer_is_of_what_was_sent(daemon: Daemon) -> None:
         link.receive()  # there is no connection
 
 
+def test_a_daemon_that_requires_tls_gets_no_secret_before(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
+        link = Link(plain.at, 10, certificates.client(), secret=SECRET)
+        for body in (b"a", b"b"):
+            assert link.exchange("POST", "/pub?topic=t", body).status == 200
+        assert link.is_secure
+        link.close()
+    assert [(one.line, one.headers.get("authorization")) for one in plain.asked] == [
+        ("GET /ping", None)
+    ]
+    lines = ["GET /ping", *["POST /pub?topic=t"] * 2]
+    assert [one.line for one in secure.asked] == lines
+    assert secure.asked[-1].headers["authorization"] == f"Bearer {SECRET}"
+
+
+async def test_nor_from_an_event_loop(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
+        fetcher = Fetcher(tls=certificates.client())
+        for _ in range(2):
+            url = f"{plain.url}/pub?topic=t"
+            answer = await fetcher.request("POST", url, b"a", credentials=f"Bearer {SECRET}")
+            assert answer.status == 200
+        await fetcher.close()
+    assert [one.line for one in plain.asked] == ["GET /ping"]
+    assert [one.line for one in secure.asked] == ["POST /pub?topic=t"] * 2
+    assert secure.asked[-1].headers["authorization"] == f"Bearer {SECRET}"
+
+
 def test_over_a_unix_socket(tmp_path: Path) -> None:
     tcp, path = tmp_path / "tcp.sock", str(tmp_path / "http.sock")
     with Running(tmp_path / "data", f"--tcp-address={tcp}", f"--http-address={path}"):
@@ -101,8 +137,9 @@ class _Fetcher(Fetcher):
         self.asked: list[tuple[str, str, bytes, dict[str, str]]] = []
 
     async def request(
-        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
-    ) -> Fetched:
+        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None,
+        credentials: str = "",
+    ) -> Fetched:  # fmt: skip
         self.asked.append((method, url, body, dict(headers or {})))
         return Fetched(503, b"", {})
 

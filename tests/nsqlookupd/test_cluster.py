@@ -351,7 +351,7 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
     assert [url for url, _, _ in desk.nsqds.asked] == [
         f"POST http://h1:4151{query}", f"POST http://h2:4151{query}"
     ]  # fmt: skip
-    assert desk.nsqds.asked[0][2] == {"Authorization": "Bearer s3cret"}
+    assert desk.nsqds.asked[0][2] == "Bearer s3cret"
     refusal = Fetched(409, b'{"message":"NO"}', {"content-type": "application/json"})
     desk.nsqds.answers = [refusal]
     answer = asyncio.run(desk.change("/topic/partition/expand?topic=there&partition_num=1"))

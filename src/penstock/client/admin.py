@@ -17,7 +17,7 @@ from penstock import __version__, limits
 from penstock.client.discovery import http_url
 from penstock.errors import BrokerRefused, ConnectFailed, ConnectionLost, FetchFailed
 from penstock.net.fetch import Fetcher, public
-from penstock.net.secret_file import authorization
+from penstock.net.secret_file import bearer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import AnswerInvalid, Call, LogSpan, Move, Shape
@@ -43,7 +43,7 @@ class Admin:
             request_timeout_ns=round(timeout_s * limits.SECOND), tls=tls, keeps_connections=False
         )
         self._headers = {"User-Agent": f"penstock/{__version__}"}
-        self._secret = authorization(http_secret)
+        self._credentials = bearer(http_secret)
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,9 +140,9 @@ class Admin:
         await self._ask(calls.change(f"/{path}", topic=topic, **more))
 
     async def _ask(self, call: Call[T]) -> T:
-        headers = self._headers if call.body is None else self._headers | self._secret
+        credentials = self._credentials if call.body is not None else ""
         try:
-            answer = await exchange(self._fetcher, self._url, call, headers)
+            answer = await exchange(self._fetcher, self._url, call, self._headers, credentials)
         except FetchFailed as failure:
             kind = ConnectionLost if failure.sent else ConnectFailed
             raise kind(public(self._url), failure.reason) from failure

@@ -28,7 +28,7 @@ from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetcher, public
 from penstock.net.http_client import Fetched
 from penstock.net.query import whole_number
-from penstock.net.secret_file import authorization
+from penstock.net.secret_file import bearer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import Call, bracketed, document_of
@@ -197,7 +197,7 @@ class Nodes:
             tls=options.tls if isinstance(options.tls, ssl.SSLContext) else None,
         )
         self._headers = {"User-Agent": options.user_agent}
-        self._publish_headers = self._headers | authorization(options.http_secret)
+        self._credentials = bearer(options.http_secret)
         self._found: list[str] = []
         self._found_s = 0.0
         self._age_s_max = options.retry_delay_max_s
@@ -258,7 +258,7 @@ class Nodes:
     async def publish(self, address: str, call: Call[None]) -> Fetched:
         """Raises FetchFailed."""
         try:
-            return await exchange(self._fetcher, address, call, self._publish_headers)
+            return await exchange(self._fetcher, address, call, self._headers, self._credentials)
         except FetchFailed as failure:
             self._known_good.discard(address)
             self.last_failure = ConnectFailed(public(address), failure.reason)

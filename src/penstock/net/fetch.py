@@ -1,7 +1,8 @@
 """Requests to the HTTP APIs of other daemons, within bounds of time and of bytes.
 
 A daemon that requires TLS answers plain HTTP with a 403 that names its HTTPS port; such a request
-is sent once more, there.
+is sent once more, there, and later ones at once. Credentials do not go out in clear text before it
+is known that the daemon serves plain HTTP: it is asked for /ping first.
 
 URLs are sent as they are given, so the caller quotes what it puts in. Errors name the URL without
 its query and without a password, because either may be a secret that must not reach a log.
@@ -11,14 +12,14 @@ import asyncio
 import json
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.net.http_client import Fetched, HttpClient
-from penstock.net.outgoing import REDIRECTS, Headers, HttpFailed, Outgoing
+from penstock.net.outgoing import REDIRECTS, Headers, HttpFailed, Outgoing, https_port
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
 
@@ -35,6 +36,7 @@ class Fetcher:
     # into that cannot just be sent again.
     keeps_connections: bool = True
     _client: HttpClient | None = None
+    _moved: dict[str, str] = field(default_factory=dict)  # origins: to https, or to themselves
 
     async def get_json(self, url: str, headers: Headers | None = None) -> Any:
         """The document of a 200. Raises FetchFailed for everything else."""
@@ -48,12 +50,39 @@ class Fetcher:
         return None if answer.status == 200 and not answer.body else self._document(url, answer)
 
     async def request(
-        self, method: str, url: str, body: bytes = b"", headers: Headers | None = None
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        headers: Headers | None = None,
+        credentials: str = "",
     ) -> Fetched:
-        """One request, whatever the status of the answer. Raises FetchFailed without an answer."""
-        answer = await self._request(method, url, body, headers)
-        secure = _https_url(url, answer)
-        return answer if secure is None else await self._request(method, secure, body, headers)
+        """One request, whatever the status of the answer. `credentials` are for the header
+        Authorization. Raises FetchFailed without an answer."""
+        origin, path = _origin(url)
+        if credentials:
+            headers = {**(headers or {}), "Authorization": credentials}
+            if origin.startswith("http://") and origin not in self._moved:
+                await self._look(origin)
+        at = self._moved.get(origin, origin)
+        try:
+            answer = await self._request(method, at + path, body, headers)
+        except FetchFailed:
+            self._moved.pop(origin, None)  # it may come back with other flags
+            raise
+        if at != origin or not (port := https_port(answer.status, answer.body)):
+            return answer
+        at = self._moved[origin] = _secure(origin, port)
+        return await self._request(method, at + path, body, headers)
+
+    async def _look(self, origin: str) -> None:
+        try:
+            answer = await self._request("GET", f"{origin}/ping", b"", None)
+        except FetchFailed as error:
+            error.sent = False  # what was to be sent
+            raise
+        port = https_port(answer.status, answer.body)
+        self._moved[origin] = _secure(origin, port) if port else origin
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -121,20 +150,18 @@ def public(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _https_url(url: str, answer: Fetched) -> str | None:
-    """The https address for a repeated request, when the answer names it."""
-    if answer.status != 403 or not url.startswith("http://"):
-        return None
-    try:
-        port = json.loads(answer.body)["https_port"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return None
-    if type(port) is not int or not 0 < port < 65536:
-        return None
-    parts = urlsplit(url)
+def _origin(url: str) -> tuple[str, str]:
+    """What stands before the path, and the path with its query."""
+    found = re.search(r"(?<=[^:/])[/?#]", url)
+    end = found.start() if found is not None else len(url)
+    return url[:end], url[end:]
+
+
+def _secure(origin: str, port: int) -> str:
+    parts = urlsplit(origin)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-    return urlunsplit(("https", f"{user}{host}:{port}", parts.path, parts.query, ""))
+    return f"https://{user}{host}:{port}"
 
 
 def _message(answer: Fetched) -> str:

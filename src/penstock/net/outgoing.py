@@ -5,6 +5,7 @@ authentication. A redirect to another origin carries no credentials.
 """
 
 import base64
+import json
 import os
 import re
 import socket
@@ -121,6 +122,17 @@ class Outgoing:
         if ":" in host:
             host = f"[{host.partition('%')[0]}]"  # the zone is this machine's business
         return host if port == _PORTS["https" if secure else "http"] else f"{host}:{port}"
+
+
+def https_port(status: int, body: bytes) -> int:
+    """Where a daemon that requires TLS has to be asked instead; 0: it is no such answer."""
+    if status != 403:
+        return 0
+    try:
+        port = json.loads(body)["https_port"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return 0
+    return port if type(port) is int and 0 < port < 65536 else 0
 
 
 def _split(url: str) -> SplitResult:

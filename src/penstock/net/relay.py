@@ -21,16 +21,17 @@ async def pass_on(
     request: Request,
     target: str,
     addresses: Iterable[str],
-    headers: Headers,
+    credentials: str,
+    headers: Headers | None = None,
     outcome: str = "changed",
 ) -> Response:
-    """`target`: path and query. `outcome`: the member of an error that tells whether it was done,
-    `stored` for a publish."""
+    """`target`: path and query. `credentials`: for the header Authorization. `outcome`: the member
+    of an error that tells whether it was done, `stored` for a publish."""
     reasons = []
     for address in addresses:
         url = f"http://{address}{target}"
         try:
-            found = await fetcher.request(request.method, url, request.body, headers)
+            found = await fetcher.request(request.method, url, request.body, headers, credentials)
         except FetchFailed as failed:
             if failed.sent:
                 unknown = {outcome: "unknown"}

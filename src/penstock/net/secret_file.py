@@ -40,6 +40,6 @@ def first_secret(path: str, name: str) -> str:
     return secrets[0].decode("ascii") if secrets else ""
 
 
-def authorization(secret: str) -> dict[str, str]:
-    """The header that carries a secret; none without one."""
-    return {"Authorization": f"Bearer {secret}"} if secret else {}
+def bearer(secret: str) -> str:
+    """The value of the header Authorization; empty without a secret."""
+    return f"Bearer {secret}" if secret else ""

@@ -37,7 +37,7 @@ from penstock.net.api import Answer, HttpError, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
 from penstock.net.relay import pass_on
-from penstock.net.secret_file import authorization
+from penstock.net.secret_file import bearer
 
 if TYPE_CHECKING:
     from penstock.net.fetch import Fetcher
@@ -79,7 +79,7 @@ class FanOut:
     def __init__(self, member: ClusterMember, fetcher: Fetcher, secret: str) -> None:
         self._member = member
         self._fetcher = fetcher
-        self._headers = authorization(secret)
+        self._credentials = bearer(secret)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spread(self, table: dict[str, Route]) -> None:
@@ -219,8 +219,10 @@ class FanOut:
         headers: Mapping[str, str] | None = None,
         outcome: str = "changed",
     ) -> Response:
-        target, sent = f"{request.target}&only_here=true", {**self._headers, **(headers or {})}
-        return await pass_on(self._fetcher, request, target, addresses, sent, outcome)
+        target, credentials = f"{request.target}&only_here=true", self._credentials
+        return await pass_on(
+            self._fetcher, request, target, addresses, credentials, headers, outcome
+        )
 
 
 def join_answers(responses: list[Response]) -> Response:

@@ -9,10 +9,15 @@ from penstock.nsqdapi.calls import Call
 
 
 async def exchange(
-    fetcher: Fetcher, address: str, call: Call[Any], headers: Headers | None = None
+    fetcher: Fetcher,
+    address: str,
+    call: Call[Any],
+    headers: Headers | None = None,
+    credentials: str = "",
 ) -> Fetched:
     """Returns the answer, whatever its status. `address` is host:port or a URL. Raises
     FetchFailed."""
     base = address if "://" in address else f"http://{address}"
     more = {**(headers or {}), "Content-Type": call.content_type} if call.body else headers
-    return await fetcher.request(call.method, base + call.target, call.body or b"", more)
+    url = base + call.target
+    return await fetcher.request(call.method, url, call.body or b"", more, credentials)

@@ -1,7 +1,8 @@
 """Calls without an event loop: `http.client` on one connection at a time, of one thread.
 
 The connection is opened when it is needed, and again after `close`. What fails on the way is one of
-`FAILURES`; the connection is then of no use, and the caller closes it.
+`FAILURES`; the connection is then of no use, and the caller closes it. A daemon that requires TLS
+is asked over TLS from its first answer on, and its secret does not go out in clear text before.
 """
 
 import http.client
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.net.secret_file import authorization
+from penstock.net.outgoing import https_port
+from penstock.net.secret_file import bearer
 
 FAILURES = (OSError, http.client.HTTPException, UnicodeError)  # a host as no name can be
 TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
@@ -61,8 +63,10 @@ class Link:
         self.timeout_s = timeout_s
         self._tls = tls
         self._ca_file = ca_file
-        self._secret = authorization(secret)
+        self._credentials = bearer(secret)
         self._connection: http.client.HTTPConnection | None = None
+        self._is_known = address.secure or bool(address.socket_path)  # whether it requires TLS
+        self._sent: tuple[str, str, bytes | None, str] = ("", "", None, "")
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = ""
@@ -73,13 +77,16 @@ class Link:
     def send(
         self, method: str, target: str, body: bytes | None = None, content_type: str = ""
     ) -> None:
+        if self._credentials and method != "GET" and not self._is_known:
+            self.exchange("GET", "/ping")
         if self._connection is None:
             self._connection = self._opened()
+        self._sent = method, target, body, content_type
         headers = dict(_ACCEPT)
         if content_type and body is not None:
             headers["Content-Type"] = content_type
-        if method != "GET":
-            headers |= self._secret
+        if self._credentials and method != "GET":
+            headers["Authorization"] = self._credentials
         self._connection.request(method, self._address.prefix + target, body or None, headers)
 
     def receive(self) -> Answer:
@@ -88,7 +95,18 @@ class Link:
             raise http.client.NotConnected
         response = self._connection.getresponse()
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(response.status, response.read(), headers)
+        answer = Answer(response.status, response.read(), headers)
+        port = 0 if self._address.secure else https_port(answer.status, answer.body)
+        self._is_known = True
+        if not port:
+            return answer
+        self.close()
+        self._address = self._address._replace(port=port, secure=True)
+        return self.exchange(*self._sent)
+
+    @property
+    def is_secure(self) -> bool:
+        return self._address.secure
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

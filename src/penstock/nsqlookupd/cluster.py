@@ -106,13 +106,12 @@ class Relay:
 
     async def _ask(self, request: Request, parameters: Parameters) -> Response:
         query = urlencode(parameters, errors="surrogateescape")
-        authorization = request.header(b"authorization")
-        headers = {"Authorization": authorization.decode("latin-1")} if authorization else {}
+        credentials = (request.header(b"authorization") or b"").decode("latin-1")
         is_new = request.path in (CREATE, CHANNEL_CREATE)
         nodes = self._view.nodes_for(parameters["topic"], any_node=is_new)
         addresses = [node.http_address for node in nodes]
         target = f"{request.path}?{query}"
-        found = await pass_on(self._fetcher, request, target, addresses, headers)
+        found = await pass_on(self._fetcher, request, target, addresses, credentials)
         if found.status == 404 and request.path == DELETE:
             return EMPTY  # by another nsqlookupd, and as of a topic that none knows
         return found
