@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.nsqadmin.bundle.files import About, Bundle, Failure, Manifest, Member, Spool
-from penstock.nsqadmin.bundle.hiding import FileKind
 
 METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
 _CONFIG = {
@@ -67,8 +66,7 @@ class Made:
         spool = Spool(path)
         try:
             for name, holds in self.files.items():
-                kind = FileKind.TEXT if isinstance(holds, str) else FileKind.JSON
-                spool.put(name, kind, _bytes(holds))
+                spool.put(name, _bytes(holds))
             spool.manifest.daemons += self.members
             for failure in self.failures:
                 spool.fail(*failure)

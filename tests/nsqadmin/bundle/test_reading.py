@@ -14,7 +14,6 @@ import pytest
 from penstock import limits
 from penstock.errors import BundleBroken
 from penstock.nsqadmin.bundle.files import Spool, read
-from penstock.nsqadmin.bundle.hiding import FileKind
 
 from .made import Made
 
@@ -45,7 +44,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path) -> None:
 def test_a_full_bundle_says_what_it_lacks(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "b.zip", bytes_max=100)
     for name, count in (("a", 60), ("b", 60), ("c", 40)):
-        spool.put(f"nsqd/1/{name}.txt", FileKind.TEXT, b"x" * count, f"/{name}")
+        spool.put(f"nsqd/1/{name}.txt", b"x" * count, f"/{name}")
     spool.close()
     assert [one.asked for one in spool.manifest.files] == ["/a", "/c"]
     assert [(one.folder, one.asked) for one in spool.manifest.failures] == [("nsqd/1", "/b")]

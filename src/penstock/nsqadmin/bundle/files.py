@@ -16,14 +16,13 @@ import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from penstock import limits
 from penstock.errors import BundleBroken
 from penstock.nsqadmin.bundle import hiding
-from penstock.nsqadmin.bundle.hiding import FileKind
 
 FORM = "penstock-bundle"
 VERSION = 1
@@ -83,17 +82,13 @@ class Spool:
         self._left = bytes_max
         self.manifest = Manifest(form=FORM, version=VERSION)
 
-    async def add(
-        self, name: str, kind: FileKind, data: bytes, asked: str = "", took_ms: int = 0
-    ) -> None:
+    async def add(self, name: str, data: bytes, asked: str = "", took_ms: int = 0) -> None:
         """One at a time, while the event loop continues."""
         async with self._lock:
-            await asyncio.to_thread(self.put, name, kind, data, asked, took_ms)
+            await asyncio.to_thread(self.put, name, data, asked, took_ms)
 
-    def put(
-        self, name: str, kind: FileKind, data: bytes, asked: str = "", took_ms: int = 0
-    ) -> None:
-        data = hiding.without_secrets(kind, data)
+    def put(self, name: str, data: bytes, asked: str = "", took_ms: int = 0) -> None:
+        data = hiding.without_secrets(name, data)
         if len(data) > self._left or len(self.manifest.files) >= limits.BUNDLE_FILES_MAX:
             folder = name.rpartition("/")[0]
             self.fail(folder, asked or name, f"left out: {len(data):,} bytes, the bundle is full")
@@ -102,9 +97,6 @@ class Spool:
         self._write(name, data)
         digest = hashlib.sha256(data).hexdigest()
         self.manifest.files.append(Part(name, len(data), digest, asked, took_ms))
-
-    def put_json(self, name: str, document: Any) -> None:
-        self.put(name, FileKind.JSON, hiding.to_bytes(document))
 
     def fail(self, folder: str, asked: str, reason: str) -> None:
         self.manifest.failures.append(Failure(folder, asked, hiding.clean_text(reason)))

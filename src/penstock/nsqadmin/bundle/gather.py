@@ -36,7 +36,6 @@ from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
-from penstock.nsqadmin.bundle.hiding import FileKind
 from penstock.nsqadmin.upstream import LOOKUPD, NOT_OF_NSQ, NSQD, listed_in
 from penstock.nsqd.options import FLAGS
 
@@ -47,33 +46,31 @@ _DATE_S = 1.0  # the Date of an answer may be so old
 
 class Ask(NamedTuple):
     name: str
-    kind: FileKind
     path: str
     query: Mapping[str, str] = MappingProxyType({})
     is_everywhere: bool = True  # False: the official daemon does not have it
 
 
 _INSIDE = (
-    Ask("cmdline.txt", FileKind.WORDS, "/debug/pprof/cmdline"),
-    Ask("stacks.txt", FileKind.TEXT, "/debug/pprof/goroutine", {"debug": "2"}),
-    Ask("heap.txt", FileKind.TEXT, "/debug/pprof/heap", {"debug": "1"}),
+    Ask("cmdline.txt", "/debug/pprof/cmdline"),
+    Ask("stacks.txt", "/debug/pprof/goroutine", {"debug": "2"}),
+    Ask("heap.txt", "/debug/pprof/heap", {"debug": "1"}),
 )
-_FIRST, _LAST = (
-    Ask(f"stats-{number}.json", FileKind.JSON, "/stats", {"format": "json"}) for number in (1, 2)
-)
+_PROFILES = ("stacks.txt", "heap.txt", "profile.txt")
+_FIRST, _LAST = (Ask(f"stats-{number}.json", "/stats", {"format": "json"}) for number in (1, 2))
 _NSQD = (
-    Ask("info.json", FileKind.JSON, "/info"),
-    Ask("connections.json", FileKind.JSON, "/connections", is_everywhere=False),
-    Ask("cluster.json", FileKind.JSON, "/cluster", is_everywhere=False),
-    Ask("metrics.txt", FileKind.METRICS, "/metrics", is_everywhere=False),
+    Ask("info.json", "/info"),
+    Ask("connections.json", "/connections", is_everywhere=False),
+    Ask("cluster.json", "/cluster", is_everywhere=False),
+    Ask("metrics.txt", "/metrics", is_everywhere=False),
     *_INSIDE,
 )
 _LOOKUPD = (
-    Ask("info.json", FileKind.JSON, "/info"),
-    Ask("topics.json", FileKind.JSON, "/topics"),
-    Ask("nodes.json", FileKind.JSON, "/nodes"),
-    Ask("registrations.json", FileKind.JSON, "/debug"),
-    Ask("metrics.txt", FileKind.METRICS, "/metrics", is_everywhere=False),
+    Ask("info.json", "/info"),
+    Ask("topics.json", "/topics"),
+    Ask("nodes.json", "/nodes"),
+    Ask("registrations.json", "/debug"),
+    Ask("metrics.txt", "/metrics", is_everywhere=False),
     *_INSIDE,
 )
 _STEPS = {NSQD: len(_NSQD) + 5, LOOKUPD: len(_LOOKUPD) + 1}
@@ -110,8 +107,8 @@ async def make(
     spool = Spool(path)
     try:
         await Gatherer(fetcher, spool, request.seconds, report).run(request.nsqds, request.lookupds)
-        spool.put_json("machine/versions.json", _versions())
-        spool.put_json("machine/limits.json", _limits())
+        for name, facts in (("versions", _versions()), ("limits", _limits())):
+            spool.put(f"machine/{name}.json", json.dumps(facts).encode())
         report(1.0, "writing")
         made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
         took_s = round(time.time() - begun_s, 3)
@@ -196,7 +193,7 @@ class _Daemon:
             if seconds:
                 self._step(f"second sample in {seconds} s", 0)
                 query = {"seconds": str(seconds)}
-                profile = Ask("profile.txt", FileKind.TEXT, "/debug/pprof/profile", query)
+                profile = Ask("profile.txt", "/debug/pprof/profile", query)
                 await self._ask(profile, seconds + limits.BUNDLE_ASK_S)
                 await asyncio.sleep(max(0.0, begun_s + seconds - time.monotonic()))
             await self._ask(_LAST)
@@ -211,7 +208,7 @@ class _Daemon:
             self._spool.fail(self._folder, "/ping", error.reason)
             return False
         text = b"%d " % answer.status + answer.body
-        await self._spool.add(f"{self._folder}/ping.txt", FileKind.TEXT, text, "/ping")
+        await self._spool.add(f"{self._folder}/ping.txt", text, "/ping")
         self._step("/ping")
         return True
 
@@ -233,11 +230,12 @@ class _Daemon:
         ended_s = time.monotonic()
         if ask.path == "/stats":
             self._sample_times_s.append(ended_s)
-        kind, name, form = ask.kind, ask.name, answer.headers.get("content-type", "")
-        if kind is FileKind.TEXT and form.endswith("octet-stream"):  # Go's profiles are no text
-            kind, name = FileKind.BINARY, name.replace(".txt", ".pprof")
+        name = ask.name
+        is_text = not answer.headers.get("content-type", "").endswith("octet-stream")
+        if name in _PROFILES and not is_text:  # Go's
+            name = name.replace(".txt", ".pprof")
         took_ms = round((ended_s - begun_s) * 1000)
-        await self._spool.add(f"{self._folder}/{name}", kind, answer.body, shown, took_ms)
+        await self._spool.add(f"{self._folder}/{name}", answer.body, shown, took_ms)
         return answer.body
 
     async def _get(self, path: str, timeout_s: float = limits.BUNDLE_ASK_S) -> Fetched:
@@ -268,9 +266,7 @@ class _Daemon:
         low_s, high_s = self._clock_s
         if low_s <= high_s < float("inf"):
             found["clock_offset_s"] = [round(low_s, 3), round(high_s, 3)]
-        await self._spool.add(
-            f"{self._folder}/facts.json", FileKind.JSON, msgspec.json.encode(found)
-        )
+        await self._spool.add(f"{self._folder}/facts.json", msgspec.json.encode(found))
 
     async def _config(self) -> None:
         """Every value of nsqd's own config; one failure suffices."""
@@ -294,7 +290,7 @@ class _Daemon:
             self._spool.fail(self._folder, "/config", getattr(first, "reason", str(first)))
         if found:
             data = json.dumps(dict(sorted(found.items()))).encode()
-            await self._spool.add(f"{self._folder}/config.json", FileKind.JSON, data)
+            await self._spool.add(f"{self._folder}/config.json", data)
         self._step("/config")
 
     def _step(self, words: str, count: int = 1) -> None:

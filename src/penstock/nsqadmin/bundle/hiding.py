@@ -8,22 +8,12 @@ text for people is searched.
 
 import json
 import re
-from enum import Enum
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 MASK = "***"
-
-
-class FileKind(Enum):
-    """How secrets are searched in a file."""
-
-    JSON = "json"
-    METRICS = "metrics"  # Prometheus' text: names stand in labels
-    TEXT = "text"
-    WORDS = "words"  # a command line, its words separated by NUL
-    BINARY = "binary"
 
 
 # Every repetition has a bound: what a daemon of others sends must not keep us busy.
@@ -64,20 +54,19 @@ def _public_url(found: re.Match[str]) -> str:
     return f"{found[1]}://{rest[:end]}{hidden}"
 
 
-def without_secrets(kind: FileKind, data: bytes) -> bytes:
-    if kind is FileKind.BINARY:
+def without_secrets(name: str, data: bytes) -> bytes:
+    """Of the file of this name, which says how they are searched in it."""
+    if name.endswith(".pprof"):
         return data
-    if kind is FileKind.JSON:
-        try:
+    if name.endswith(".json"):
+        with suppress(ValueError, RecursionError):  # a daemon that answers something else: as text
             return to_bytes(clean(json.loads(data)))
-        except (ValueError, RecursionError):
-            kind = FileKind.TEXT  # a daemon that answers something else: still nothing gets out
     text = data.decode("utf-8", "replace")
-    if kind is FileKind.METRICS:
+    if name.endswith("metrics.txt"):
         # A sample holds names and a number; a foreign daemon may send anything instead.
         lines = (one if _SAMPLE.fullmatch(one) else clean_text(one) for one in text.split("\n"))
         return "\n".join(lines).encode()
-    if kind is FileKind.WORDS:
+    if name.endswith("cmdline.txt"):
         return clean_words(text.split("\0")).encode()
     return clean_text(text).encode()
 
