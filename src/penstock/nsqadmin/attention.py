@@ -3,32 +3,6 @@
 Each finding says what is wrong, why we think so, and what to do next. The worst come first. A
 diagnostic bundle is judged by the same rules (`bundle/judge.py`), over the seconds between its two
 samples: so short a window makes nobody "stuck" who may only be slow.
-
-| rule            | when                                                                | level |
-|-----------------|---------------------------------------------------------------------|-------|
-| node down       | a node does not answer; warn: none knows it, and it held no message | bad   |
-| not listed      | a node answers that no nsqlookupd knows                             | warn  |
-| unhealthy       | a node says so itself                                               | bad   |
-| warns           | a node serves all that is intact, and something stored is not        | warn  |
-| refusing        | a topic refuses publishes                                           | bad   |
-| damaged         | part of a topic's log can't be read                                 | bad   |
-| stuck           | a channel holds messages, has consumers, and finishes none          | bad   |
-| nobody reads    | a channel's depth grows and it has no consumer                      | warn  |
-| growing         | a channel's depth has grown through the whole window                | warn  |
-| one unread      | a partition holds messages, and the channel's consumers read others | warn  |
-| one lags        | most of what waits for long is in one partition                     | warn  |
-| timeouts        | a tenth of a channel's deliveries time out                          | warn  |
-| dead letters    | messages that were given up wait to be redriven                     | warn  |
-| slow sync       | a node's disk needs long for a sync                                 | warn  |
-| disk            | a node's disk is nearly full                                        | warn  |
-| offline         | a partition of a cluster has no leader that lives                   | bad   |
-| no publishes    | fewer live replicas are in sync than a publish needs                | bad   |
-| under-replicated| fewer replicas of a partition are in sync than there should be      | warn  |
-| run failed      | a pipeline's run failed or fell silent in the last day              | bad   |
-| run behind      | a run's lag has grown through minutes                               | warn  |
-| run found       | a run ended with another exit code than 0, as an audit              | warn  |
-| paused          | a topic or channel is paused and messages wait                      | note  |
-| no channel      | a topic holds messages and has no channel                           | note  |
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ samples have the fields of `FIELDS`. The last minutes are in memory at the resol
 (`Recent`); for the rest one sample a minute goes into an SQLite file: rates as the minute's mean,
 levels as its last.
 
-| table   | columns                                                                   |
-|---------|---------------------------------------------------------------------------|
-| series  | id, name                                                                  |
-| samples | series, minute (key of both), and one REAL for each field                 |
-
 A series that does not move is not written down again: a reader goes on with the last sample, and a
 sample is due at least every hour. So an installation with thousands of idle topics costs nothing.
 Minutes in which nsqadmin did not run are a gap in the chart, and so are those in which nothing that

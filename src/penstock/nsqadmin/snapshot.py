@@ -10,13 +10,6 @@ lead it by now.
 Nodes are asked each in its own time. A rate is over the last two answers of its node, and holds
 until the next one.
 
-| row                    | of                        | sums and rates over                        |
-|------------------------|---------------------------|--------------------------------------------|
-| NodeState              | one nsqd                  | its topics                                 |
-| TopicState             | one topic                 | the nodes that have it                     |
-| ChannelState           | one channel of a topic    | the same                                   |
-| TopicPart, ChannelPart | one partition on one node | nothing: there where a topic has several   |
-
 nsqd moves what a channel gives up to its dead-letter topic, `<topic>.<channel>.dead` unless another
 one is set, and keeps it there in a channel `redrive` until it is sent back. That channel is
 Penstock's own: it has no consumer, and one would drain the dead letters. How many it holds is how

@@ -1,28 +1,8 @@
 """Findings about an installation, from a bundle.
 
 Most rules are those of nsqadmin's "needs attention" (attention.py), over a snapshot that is made
-from the bundle's two samples. The following rules are for bundles alone, as they need a view of
-several daemons at once, or of a machine:
-
-| rule           | when                                                                   | level |
-|----------------|------------------------------------------------------------------------|-------|
-| lookupd down   | an nsqlookupd does not answer                                          | bad   |
-| nobody         | no daemon answered, or none was asked                                  | bad   |
-| restarted      | an nsqd started anew between the two samples                           | bad   |
-| unhealthy      | /ping says so                                                          | bad   |
-| watermark      | an nsqd's free space is below min-disk-free; warn: below twice as much | bad   |
-| versions       | nodes have different versions                                          | warn  |
-| clocks         | clocks are apart                                                       | warn  |
-| config         | nsqds differ in what their users rely on; note: in other values        | warn  |
-| same id        | two nsqds have one node id                                             | warn  |
-| discovery      | an nsqlookupd knows a node or topic, and another does not              | warn  |
-| not registered | an nsqd answers and no nsqlookupd knows it                             | warn  |
-| nobody reads   | a channel holds messages and has no consumer                           | warn  |
-| memory         | of this machine, or of the container, little is left                   | warn  |
-| not asked      | nsqds name nsqlookupds, and none was asked                             | note  |
-| no consumer    | a channel has no consumer, and nothing waits                           | note  |
-| tombstones     | an nsqlookupd hides a topic of a node                                  | note  |
-| incomplete     | a daemon that answers left something unanswered                        | note  |
+from the bundle's two samples. The rules here are for bundles alone, as they need a view of several
+daemons at once, or of a machine.
 
 A foreign daemon may say anything: a document of another form counts as not said.
 """

@@ -3,17 +3,6 @@ traffic, the lagging channels, and the remedy.
 
 A channel's pace is what its depth has changed by over the last samples: the rates of one look jump,
 and a depth that stays is neither good nor bad.
-
-| pace     | it means                                                        |
-|----------|-----------------------------------------------------------------|
-| idle     | nothing waits and nothing comes                                 |
-| keeps up | what waits is less than a few seconds bring                     |
-| paused   | messages wait because somebody has paused it                    |
-| unread   | messages wait and it has no consumer                            |
-| stuck    | messages wait, it has consumers, and they finish nothing        |
-| gains    | fewer wait than a while ago                                     |
-| loses    | more wait than a while ago                                      |
-| holds    | as many wait as a while ago                                     |
 """
 
 from collections.abc import Mapping, Sequence
