@@ -21,8 +21,8 @@ from penstock.command.terminal import Progress, printable
 from penstock.errors import BundleBroken, PenstockError
 from penstock.nsqadmin.attention import Finding, Level, folded
 from penstock.nsqadmin.bundle import files
-from penstock.nsqadmin.bundle.files import Bundle, Failure
-from penstock.nsqadmin.bundle.gather import BundleRequest, file_name, make, make_fetcher
+from penstock.nsqadmin.bundle.files import About, Bundle
+from penstock.nsqadmin.bundle.gather import file_name, make
 from penstock.nsqadmin.bundle.judge import judge, rows_of
 from penstock.nsqadmin.words import count
 from penstock.tools.app import arg, group, opt, verb
@@ -62,21 +62,12 @@ def gather(
     """Ask all daemons, and write FILE.zip."""
     path = Path(output or file_name(time.time()))
     nsqds, lookupds = _addresses(at.where)
-    tls = at.where.tls()
     command = shlex.join(["penstock", *sys.argv[1:]])
-    request = BundleRequest(system_user(), command, nsqds, lookupds, seconds)
+    about = About(who=system_user(), command=command, seconds=seconds)
     with Progress("gathering") as progress:
-
-        async def run() -> list[Failure]:
-            fetcher = make_fetcher(request.seconds, tls)
-            try:
-                return await make(
-                    path, request, fetcher, lambda share, _: progress.show(int(share * 100), 100)
-                )
-            finally:
-                await fetcher.close()
-
-        failures = asyncio.run(run())
+        making = make(path, nsqds, lookupds, about, at.where.tls(),
+                      lambda share: progress.show(int(share * 100), 100))  # fmt: skip
+        failures = asyncio.run(making)
     size, rows = path.stat().st_size, msgspec.to_builtins(failures)
     lines = [f"{path}: {size:,} bytes"]
     if failures:

@@ -57,7 +57,7 @@ class Part(msgspec.Struct):
 class About(msgspec.Struct):
     made: str = ""
     who: str = ""
-    command: str = ""
+    command: str = ""  # as it was typed
     seconds: int = 0
     took_seconds: float = 0.0
 

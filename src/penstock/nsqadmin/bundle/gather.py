@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib import metadata
@@ -39,7 +38,7 @@ from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
 from penstock.nsqadmin.upstream import LOOKUPD, NOT_OF_NSQ, NSQD, listed_in
 from penstock.nsqd.options import FLAGS
 
-Report = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
+Report = Callable[[float], None]  # how much is done, 0 to 1
 
 _DATE_S = 1.0  # the Date of an answer may be so old
 
@@ -85,45 +84,35 @@ def make_fetcher(seconds: int, tls: Any = None) -> Fetcher:
     return Fetcher(limits.FETCH_CONNECT_NS, timeout_ns, tls, limits.BUNDLE_ANSWER_BYTES_MAX)
 
 
-@dataclass(frozen=True)
-class BundleRequest:
-    who: str
-    command: str  # as it was typed
-    nsqds: tuple[str, ...] = ()
-    lookupds: tuple[str, ...] = ()
-    seconds: int = limits.BUNDLE_SECONDS
-
-
 def file_name(now_s: float) -> str:
     return f"penstock-bundle-{datetime.fromtimestamp(now_s, UTC):%Y%m%d-%H%M%S}.zip"
 
 
 async def make(
-    path: Path, request: BundleRequest, fetcher: Fetcher, report: Report
-) -> list[Failure]:
+    path: Path, nsqds: Iterable[str], lookupds: Iterable[str], about: About, tls: Any,
+    report: Report,
+) -> list[Failure]:  # fmt: skip
     """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
     zip can't be written."""
     begun_s = time.time()
-    spool = Spool(path)
+    spool, fetcher = Spool(path), make_fetcher(about.seconds, tls)
     try:
-        await Gatherer(fetcher, spool, request.seconds, report).run(request.nsqds, request.lookupds)
+        await Gatherer(fetcher, spool, about.seconds, report).run(nsqds, lookupds)
         for name, facts in (("versions", _versions()), ("limits", _limits())):
             spool.put(f"machine/{name}.json", json.dumps(facts).encode())
-        report(1.0, "writing")
-        made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
-        took_s = round(time.time() - begun_s, 3)
-        about = About(made, request.who, request.command, request.seconds, took_s)
+        about.made = datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds")
+        about.took_seconds = round(time.time() - begun_s, 3)
         await asyncio.to_thread(spool.finish, about)
         return spool.manifest.failures
     finally:
+        await fetcher.close()
         spool.close()
 
 
 class Gatherer:
     def __init__(
-        self, fetcher: Fetcher, spool: Spool, seconds: int,
-        report: Report = lambda share, words: None,
-    ) -> None:  # fmt: skip
+        self, fetcher: Fetcher, spool: Spool, seconds: int, report: Report = lambda share: None
+    ) -> None:
         self.fetcher = fetcher
         self.spool = spool
         self.seconds = seconds
@@ -148,14 +137,12 @@ class Gatherer:
         self._steps += _STEPS[kind] * len(found)
         return found
 
-    def step(self, words: str, count: int) -> None:
+    def step(self, count: int = 1) -> None:
         self._done += count
-        self._report(min(1.0, self._done / max(1, self._steps)), words)
+        self._report(self._done / self._steps)
 
 
 class _Daemon:
-    """One daemon: its answers, and our observations."""
-
     def __init__(self, gatherer: Gatherer, member: Member) -> None:
         self._gatherer = gatherer
         self._spool = gatherer.spool
@@ -169,7 +156,7 @@ class _Daemon:
         """The nsqds that it knows."""
         async with self._gatherer.at_once:
             if not await self._ping():
-                self._step("does not answer", len(_LOOKUPD))
+                self._gatherer.step(len(_LOOKUPD))
                 return []
             answers = {one.name: await self._ask(one) for one in _LOOKUPD}
             await self._add_facts()
@@ -184,14 +171,13 @@ class _Daemon:
         seconds = self._gatherer.seconds
         async with self._gatherer.at_once:
             if not await self._ping():
-                self._step("does not answer", _STEPS[NSQD] - 1)
+                self._gatherer.step(_STEPS[NSQD] - 1)
                 return
             begun_s = time.monotonic()
             for one in (_FIRST, *_NSQD):
                 await self._ask(one)
             await self._config()
             if seconds:
-                self._step(f"second sample in {seconds} s", 0)
                 query = {"seconds": str(seconds)}
                 profile = Ask("profile.txt", "/debug/pprof/profile", query)
                 await self._ask(profile, seconds + limits.BUNDLE_ASK_S)
@@ -209,7 +195,7 @@ class _Daemon:
             return False
         text = b"%d " % answer.status + answer.body
         await self._spool.add(f"{self._folder}/ping.txt", text, "/ping")
-        self._step("/ping")
+        self._gatherer.step()
         return True
 
     async def _ask(self, ask: Ask, timeout_s: float = limits.BUNDLE_ASK_S) -> bytes:
@@ -222,7 +208,7 @@ class _Daemon:
             self._spool.fail(self._folder, shown, error.reason)
             return b""
         finally:
-            self._step(ask.path)
+            self._gatherer.step()
         if answer.status != 200:
             if ask.is_everywhere or answer.status != 404:
                 self._spool.fail(self._folder, shown, f"got response {answer.status}")
@@ -291,10 +277,7 @@ class _Daemon:
         if found:
             data = json.dumps(dict(sorted(found.items()))).encode()
             await self._spool.add(f"{self._folder}/config.json", data)
-        self._step("/config")
-
-    def _step(self, words: str, count: int = 1) -> None:
-        self._gatherer.step(f"{self._address} {words}", count)
+        self._gatherer.step()
 
 
 def _config_value(answer: Fetched) -> Any:
@@ -343,7 +326,6 @@ def _versions() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    """The limits of the gathering process."""
     kinds = ((name, getattr(resource, f"RLIMIT_{name}", None)) for name in _LIMITS)
     found = {name: resource.getrlimit(kind) for name, kind in kinds if kind is not None}
     memory = (line.partition(":") for line in _read(Path("/proc/meminfo")).splitlines())
