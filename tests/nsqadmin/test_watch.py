@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -87,10 +88,9 @@ class Nodes(Upstream):
 @asynccontextmanager
 async def watching() -> AsyncIterator[tuple[Watch, Nodes]]:
     upstream = Nodes()
-    watch = Watch(upstream, limits.SECOND // 100)
-    try:
+    with TemporaryDirectory() as path, closing(Store(Path(path))) as store:
+        watch = Watch(upstream, limits.SECOND // 100, NodeRecords(store))
         yield watch, upstream
-    finally:
         await watch.stop()
 
 

@@ -21,7 +21,7 @@ import asyncio
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -247,27 +247,20 @@ def grown_lag(points: Sequence[Point]) -> int:
 
 def command(state: RunStatus) -> str:
     """The line that starts it again, for a shell. What was hidden or cut has to be filled in."""
-    start = ["penstock", "pipeline", "run", state.pipeline]
-    words = " ".join(start)
+    words = f"penstock pipeline run {state.pipeline}"
     if state.submitted:
         words = f'spark-submit "$(python -m penstock.pipelines --entry)" {state.pipeline}'
-    options = (one for one in state.options.items() if one[0] != "config")
-    return " ".join([words, *(_word(name, value) for name, value in _flags(options))])
+    for name, value in state.options.items():
+        if name != "config":
+            values = value if isinstance(value, list) else [value]
+            words = " ".join([words, *(_word(name, one) for one in values)])
+    return words
 
 
-def _flags(options: Iterable[tuple[str, messages.Option]]) -> Iterable[tuple[str, str]]:
-    for name, value in options:
-        if isinstance(value, bool):
-            yield name, "" if value else "false"
-        elif isinstance(value, list):
-            yield from ((name, one) for one in value)
-        else:
-            yield name, str(value)
-
-
-def _word(name: str, value: str) -> str:
+def _word(name: str, value: object) -> str:
     """Quoted, and without characters that a terminal would act on."""
-    shown = "".join(one if one.isprintable() else "�" for one in value)
+    text = {True: "", False: "false"}[value] if isinstance(value, bool) else str(value)
+    shown = "".join(one if one.isprintable() else "�" for one in text)
     return f"--{name}={shlex.quote(shown)}" if shown else f"--{name}"
 
 

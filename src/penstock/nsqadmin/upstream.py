@@ -168,10 +168,6 @@ class Upstream:
         pairs = tuple((query or {}).items())
         return await self.call(address, Call(path, pairs, _whatever, body, BYTES))
 
-    async def raw(self, address: str, path: str) -> bytes:
-        """A whole answer that is no JSON."""
-        return await self.call(address, Call(path, (), lambda body, _: body))
-
     async def document(
         self, address: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:

@@ -115,9 +115,7 @@ class _Node(Errand):
 
 
 class Watch:
-    def __init__(
-        self, upstream: Upstream, interval_ns: int, records: NodeRecords | None = None
-    ) -> None:
+    def __init__(self, upstream: Upstream, interval_ns: int, records: NodeRecords) -> None:
         self._upstream = upstream
         self._records = records
         self._interval_s = interval_ns / limits.SECOND
@@ -139,7 +137,7 @@ class Watch:
         self._made_s = 0.0
         self.latest = Snapshot()
         now_s = time.monotonic()
-        for state in records.nodes() if records is not None else ():
+        for state in records.nodes():
             state.answered_s = now_s - max(0.0, time.time() - state.seen_s)
             self._nodes[state.address] = _Node(state=state, since_s=now_s)
 
@@ -169,8 +167,7 @@ class Watch:
 
     def forget(self, address: str) -> None:
         """Forget a node that no nsqlookupd knows, and its contents."""
-        if self._records is not None:
-            self._records.forget(address)
+        self._records.forget(address)
         gone = self._nodes.pop(address, None)
         if gone is not None and gone.task not in (None, asyncio.current_task()):
             gone.task.cancel()
@@ -347,8 +344,7 @@ class Watch:
             address: replace(one.state, stale_s=one.stale_s(now_s))
             for address, one in self._nodes.items()
         }
-        if self._records is not None:
-            self._records.keep(nodes)
+        self._records.keep(nodes)
         self.latest = snapshot.make(
             time.time(), nodes, self._names, self._errors, self.latest, self._cluster
         )

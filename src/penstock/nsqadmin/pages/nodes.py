@@ -19,6 +19,7 @@ from penstock.nsqadmin.pages.resource import OnNode
 from penstock.nsqadmin.replication import NodeRole
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import NsqdAddress
+from penstock.nsqdapi.calls import Call
 
 _HEIGHT = "calc(100vh - 150px)"
 
@@ -254,6 +255,7 @@ def _tombstone(view: PageView, address: str) -> ui.element:
 
 _METRIC = re.compile(r'^([a-z_]+)(?:\{le="([^"]+)"\})? ([0-9.e+-]+)$', re.MULTILINE)
 _EVERY_S = 3.0
+_METRICS = Call("/metrics", (), lambda body, _: body[:_BYTES_MAX].decode("utf-8", "replace"))
 _BYTES_MAX = 4_000_000  # of an answer that is looked at
 
 
@@ -291,8 +293,8 @@ class _Process:
         upstream, latest = self._view.deps.upstream, self._view.deps.watch.latest
         node = latest.nodes.get(self._address)
         if node and node.is_up:
-            answer = await upstream.raw(self._address, "/metrics")
-            self._show(*read_metrics(answer[:_BYTES_MAX].decode("utf-8", "replace")))
+            answer = await upstream.call(self._address, _METRICS)
+            self._show(*read_metrics(answer))
 
     def _show(self, values: dict[str, float], syncs: dict[str, int]) -> None:
         if "process_cpu_seconds_total" not in values:
