@@ -57,7 +57,8 @@ def paths_of(table: dict[str, Route]) -> list[tuple[str, str]]:
 
 
 ANY_GROUND = MagicMock(options=read_options(["--data-path=."], {}))
-NSQD = paths_of(nsqd_routes.Routes(ANY_GROUND).table | drain_routes(MagicMock()))
+ROUTES = nsqd_routes.Routes(ANY_GROUND)
+NSQD = paths_of(ROUTES.table | ROUTES.routes_of(drain_routes(MagicMock())))
 LOOKUPD = paths_of(lookupd_routes.Routes(MagicMock(), FakeClock(), lambda: 0, {}).table)
 DRASTIC = ("/topic/delete", "/drain")  # the test goes on with what it has
 

@@ -228,7 +228,7 @@ class Daemon:
                 member=self.member,
             )
         )
-        routes.table |= drain_routes(self.drain)
+        routes.table |= routes.routes_of(drain_routes(self.drain))
         if self.member is not None:
             self.member.extend(routes.table, self._fetcher, self._secrets)
         return routes

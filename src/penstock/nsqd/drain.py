@@ -26,11 +26,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 from penstock.broker.topics.topic import Topic
-from penstock.net.api import GET_POST, POST, Answer, HttpError, Route, json_response
-from penstock.net.exchange import Request
-from penstock.net.query import parse_query
+from penstock.net.api import GET_POST, POST, HttpError, json_response
 from penstock.net.tasks import Tasks
-from penstock.nsqd.http.arguments import flag, names_of
+from penstock.nsqd.http.arguments import names_of
+from penstock.nsqd.http.deps import Act, Call
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -181,16 +180,14 @@ def _channel_row(channel: Channel, waited_for: bool) -> dict[str, Any]:
     }
 
 
-def drain_routes(drain: Drain) -> dict[str, Route]:
-    def serve(request: Request, answer: Answer) -> None:
-        if request.method == "POST":
-            parameters = parse_query(request.query)
-            delayed = flag(parameters, "delayed", default="true")
-            drain.begin(delayed, flag(parameters, "topics"))
-        answer(json_response(drain.report()))
+def drain_routes(drain: Drain) -> dict[str, tuple[tuple[str, ...], Act]]:
+    def serve(call: Call) -> None:
+        if call.request.method == "POST":
+            drain.begin(call.flag("delayed", default="true"), call.flag("topics"))
+        call.answer(json_response(drain.report()))
 
-    def cancel(request: Request, answer: Answer) -> None:
+    def cancel(call: Call) -> None:
         drain.cancel()
-        answer(json_response(drain.report()))
+        call.answer(json_response(drain.report()))
 
-    return {"/drain": Route(GET_POST, serve), "/drain/cancel": Route(POST, cancel)}
+    return {"/drain": (GET_POST, serve), "/drain/cancel": (POST, cancel)}

@@ -23,8 +23,7 @@ from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import ANY
 from penstock.kernel import Conn
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.http import channels as channels_
-from penstock.nsqd.http import topics
+from penstock.nsqd.http import settings, topics
 from penstock.nsqd.session import Session
 from penstock.nsqd.tls import cipher_name, version_name
 
@@ -165,7 +164,7 @@ def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
         if topic is not None and (partition is None or topic.leads(partition)):
             channels = broker_stats.chosen_channels(topic, view.channel)
             if channels is not None:
-                own = topics.own_settings(topic) | topics.shape_of(topic)
+                own = settings.own_of_topic(topic) | topics.shape_of(topic)
                 row = broker_stats.topic_row(topic, []) | ({"settings": own} if own else {})
                 row = broker_stats.split_topic(row, topic, partition)
                 yield row, _walk_channels(view, channels)
@@ -175,7 +174,7 @@ def _walk_channels(view: View, channels: list[Channel]) -> Channels:
     for channel in channels:
         consumers = channel.consumers if view.include_clients else ()
         clients = rows_of([conn.owner for conn in consumers])
-        own = channels_.own_settings(channel)
+        own = settings.own_of_channel(channel)
         row = broker_stats.channel_row(channel, None) | ({"settings": own} if own else {})
         yield broker_stats.split_channel(row, channel, view.partition), clients
 

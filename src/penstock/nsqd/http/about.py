@@ -13,9 +13,9 @@ from penstock.broker import stats as broker_stats
 from penstock.broker.channels.channel import Channel
 from penstock.durations import format_duration
 from penstock.kernel import Stray
-from penstock.net.api import JSON, TEXT, Parameters, because, json_response
+from penstock.net.api import JSON, TEXT, because, json_response
 from penstock.net.exchange import Response
-from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, number
+from penstock.nsqd.http.arguments import FALSE
 from penstock.nsqd.http.deps import Call
 from penstock.nsqd.metrics import CONTENT_TYPE, metric_parts
 from penstock.nsqd.stats import (
@@ -73,7 +73,7 @@ def stats(call: Call) -> None:
         parameters.get("channel", ""),
         parameters.get("include_clients", "true") not in FALSE,
         parameters.get("include_mem", "true") not in FALSE,
-        _partition(parameters),
+        _partition(call),
     )  # fmt: skip
     if parameters.get("format") == "json":
         call.in_slices(json_parts(view), JSON)
@@ -90,29 +90,29 @@ def metrics(call: Call) -> None:
     call.in_slices(metric_parts(call.deps), CONTENT_TYPE, ())
 
 
-def _partition(parameters: Parameters) -> int | None:
+def _partition(call: Call) -> int | None:
     """None: all of them."""
-    if parameters.get("partition", "") in ("", "-1"):
+    if call.parameters.get("partition", "") in ("", "-1"):
         return None
-    return number(parameters, "partition", limits.PARTITIONS_MAX - 1)
+    return call.number("partition", limits.PARTITIONS_MAX - 1)
 
 
 # --- Youzan's figures ---
 
 
 def message_stats(call: Call) -> None:
-    topic = find_topic(call)
-    partitions = chosen_partitions(topic, call.parameters)
+    topic = call.topic()
+    partitions = call.partitions(topic)
     channels = list(topic.channels.values())
     if "channel" in call.parameters:
-        channels = [find_channel(call)]
+        channels = [call.channel()]
     rows = [_position_row(channel, number) for channel in channels for number in partitions]
     call.answer(json_response({"topic_name": topic.name, "channels": rows}))
 
 
 def history(call: Call) -> None:
-    topic, hourly = find_topic(call), call.deps.broker.hourly
-    each = [hourly.of(topic, one) for one in chosen_partitions(topic, call.parameters)]
+    topic, hourly = call.topic(), call.deps.broker.hourly
+    each = [hourly.of(topic, one) for one in call.partitions(topic)]
     sizes = [sum(hour) for hour in zip(*each, strict=True)]
     call.answer(json_response({"hourly_pub_size": sizes}))
 
@@ -123,13 +123,13 @@ def failures(call: Call) -> None:
 
 def copies(call: Call) -> None:
     parameters, deps = call.parameters, call.deps
-    topics = [find_topic(call)] if "topic" in parameters else deps.broker.topics.values()
+    topics = [call.topic()] if "topic" in parameters else deps.broker.topics.values()
     me = {"hostname": deps.identity.hostname, "node_id": str(deps.options.node_id)}
     rows = [
         {"node": me["node_id"], "name": topic.name, "partition": one,
          "isr_stats": [me], "catchup_stats": []}
         for topic in topics
-        for one in chosen_partitions(topic, parameters)
+        for one in call.partitions(topic)
     ]  # fmt: skip
     call.answer(json_response({"topic_coord_stats": rows}))
 

@@ -16,35 +16,17 @@ message how long it took.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
-from penstock.broker.channels.channel import Channel
 from penstock.broker.channels.skips import Skipped
 from penstock.broker.ports import MetadataDone
-from penstock.broker.topics.settings import ChannelOrder, Poison
-from penstock.durations import format_duration
+from penstock.broker.topics.settings import ChannelOrder
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import EMPTY, HttpError, error_response, json_response
 from penstock.net.exchange import Response
-from penstock.nsqd.http.arguments import (
-    SHOWN_OF_NUMBER,
-    SettingArgument,
-    channel_name,
-    chosen,
-    chosen_partition,
-    find_channel,
-    find_topic,
-    invalid,
-    message_id,
-    names_of,
-    number,
-    read_count,
-    read_duration,
-    read_rate,
-    read_settings,
-)
+from penstock.nsqd.http import settings
+from penstock.nsqd.http.arguments import invalid, message_id, names_of
 from penstock.nsqd.http.deps import Ask, Call, reason_of, unavailable
 
 # --- verbs ---
@@ -53,7 +35,7 @@ from penstock.nsqd.http.deps import Ask, Call, reason_of, unavailable
 def create(call: Call) -> None:
     """In a cluster the answer waits until every partition has confirmed the channel, whoever leads
     it by then."""
-    topic, name = channel_name(call)
+    topic, name = call.channel_name()
     leaders = topic.leaders if topic.metadata is None else ()
 
     def go_on(error: PenstockError | None) -> None:
@@ -66,22 +48,22 @@ def create(call: Call) -> None:
 
 
 def delete(call: Call, done: MetadataDone) -> None:
-    channel = find_channel(call, checks_names=True)
+    channel = call.channel(checks_names=True)
     changes.delete_channel(channel.topic, channel.name, done)
 
 
 def empty(call: Call) -> Response:
-    find_channel(call, checks_names=True).empty()
+    call.channel(checks_names=True).empty()
     return EMPTY
 
 
 def pause(paused: bool, call: Call, done: MetadataDone) -> None:
-    changes.pause_channel(find_channel(call, checks_names=True), paused, done)
+    changes.pause_channel(call.channel(checks_names=True), paused, done)
 
 
 def skip(change: Callable[[Skipped, int, int], Skipped], call: Call, done: MetadataDone) -> None:
-    channel = find_channel(call, checks_names=True)
-    partition = chosen_partition(channel.topic, call.parameters)
+    channel = call.channel(checks_names=True)
+    partition = call.partition(channel.topic)
     count = channel.topic.partition_count
     changes.skip(channel, lambda before: change(before, partition, count), done)
 
@@ -96,9 +78,9 @@ def skip_tests(on: bool) -> Ask:
 
 def limit_rate(call: Call) -> Response:
     """0 removes the limit."""
-    channel = find_channel(call)
+    channel = call.channel()
     highest = limits.RATE_KILOBYTES_MAX
-    rate = number(call.parameters, "ratekilobytes", highest, None) * limits.KIB
+    rate = call.number("ratekilobytes", highest, None) * limits.KIB
     channel.rate.set(rate, call.deps.clock.mono_ns())
     return json_response({**names_of(channel), "bytes_per_second": rate})
 
@@ -106,8 +88,8 @@ def limit_rate(call: Call) -> Response:
 def limit_clients(call: Call) -> Response:
     """Clients whose client id or address begins with this; without a prefix all. 0 removes the
     limit."""
-    channel = find_channel(call)
-    ready = number(call.parameters, "ready", call.deps.options.max_rdy_count, None)
+    channel = call.channel()
+    ready = call.number("ready", call.deps.options.max_rdy_count, None)
     prefix = call.parameters.get("client_prefix", "")
     count = 0
     for conn in channel.consumers:
@@ -122,8 +104,8 @@ def limit_clients(call: Call) -> Response:
 
 
 def redrive(call: Call) -> None:
-    channel = find_channel(call, anywhere=True)
-    count_max = number(call.parameters, "count")
+    channel = call.channel(anywhere=True)
+    count_max = call.number("count")
     id = message_id(call.parameters["id"]) if call.parameters.get("id") else None
 
     def done(count: int, error: PenstockError | None) -> None:
@@ -145,7 +127,7 @@ def redrive(call: Call) -> None:
 
 def set_order(call: Call, done: MetadataDone) -> None:
     """Youzan's: strict order, or none."""
-    channel = find_channel(call)
+    channel = call.channel()
     text = call.parameters.get("order", "")
     if text not in ("true", "false"):
         raise invalid("order", text, "it is true or false")
@@ -160,42 +142,18 @@ def set_trace(on: bool, call: Call, done: MetadataDone) -> None:
     if unknown:
         raise HttpError(400, f"INVALID_ARG {unknown[0]}: there are {', '.join(known)}")
     try:
-        rate = read_rate(text)
+        rate = settings.read_rate(text)
     except ValueError as error:
         raise invalid("rate", text, error, None) from error
     if "channel" in call.parameters:
-        changes.configure_channel(find_channel(call), {"trace_rate": rate}, done)
+        changes.configure_channel(call.channel(), {"trace_rate": rate}, done)
     else:
-        changes.configure_topic(find_topic(call), {"trace_rate": rate}, done)
-
-
-_attempts = partial(read_count, highest=limits.ATTEMPTS_MAX)
-
-
-def _one_of(kind: type[ChannelOrder] | type[Poison]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        known = [member.value for member in kind]
-        if text not in known:
-            raise ValueError(f"it is {' or '.join(known)}")
-        return kind(text)
-
-    return read
-
-
-_SETTINGS = {
-    "max_attempts": SettingArgument("max_attempts", _attempts, 0, SHOWN_OF_NUMBER),
-    "dead_letter_topic": SettingArgument("dead_letter_topic", str, ""),
-    "trace_rate": SettingArgument("trace_rate", read_rate, shown=None),
-    "ack_retry_cnt": SettingArgument("auto_ack_attempts", _attempts, shown=SHOWN_OF_NUMBER),
-    "ack_old_than_time": SettingArgument("auto_ack_age_ns", read_duration),
-    "order": SettingArgument("order", _one_of(ChannelOrder), next(iter(ChannelOrder))),
-    "poison": SettingArgument("poison", _one_of(Poison), next(iter(Poison))),
-}
+        changes.configure_topic(call.topic(), {"trace_rate": rate}, done)
 
 
 def configure(call: Call, done: MetadataDone) -> None:
-    channel = find_channel(call)
-    wanted = read_settings(call.parameters, _SETTINGS, ("topic", "channel"))
+    channel = call.channel()
+    wanted = settings.read_settings(call.parameters, settings.CHANNEL, ("topic", "channel"))
     try:
         channel.check(wanted)
     except Refused as error:
@@ -205,30 +163,13 @@ def configure(call: Call, done: MetadataDone) -> None:
 
 def configuration(call: Call) -> Response:
     """The effective settings, and in `own` those that the channel has chosen itself."""
-    channel = find_channel(call)
+    channel = call.channel()
     return json_response(
         {
             **names_of(channel),
-            **_values(channel),
+            **settings.channel_values(channel),
             "dead_letter_count": channel.dead_letter_count,
             "held_count": channel.held,
-            "own": list(own_settings(channel)),
+            "own": list(settings.own_of_channel(channel)),
         }
     )
-
-
-def _values(channel: Channel) -> dict[str, Any]:
-    own, bounds = channel.settings, channel.auto_ack
-    return {
-        "max_attempts": own.max_attempts,
-        "dead_letter_topic": channel.dead_letter_topic,
-        "trace_rate": channel.trace_rate,
-        "ack_retry_cnt": bounds.attempts,
-        "ack_old_than_time": format_duration(bounds.age_ns),
-        "order": own.order,
-        "poison": own.poison,
-    }
-
-
-def own_settings(channel: Channel) -> dict[str, Any]:
-    return chosen(channel.settings, _SETTINGS, lambda: _values(channel))

@@ -33,12 +33,14 @@ from penstock.errors import (
 )
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
-from penstock.net.query import parse_query
-from penstock.nsqd.topics import ANY
-from penstock.wire.names import is_valid_name
+from penstock.net.query import parse_query, whole_number
+from penstock.nsqd import topics
+from penstock.nsqd.http import arguments
+from penstock.wire.names import ANY, is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.channels.channel import Channel
     from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import MetadataDone, NewTopic
     from penstock.clock import Clock
@@ -94,6 +96,75 @@ class Call:
     def parameters(self) -> Parameters:
         return parameters_of(self.request.query)
 
+    # --- arguments ---
+
+    def number(self, name: str, highest: int = arguments.COUNT_MAX, default: int | None = 0) -> int:
+        """`default`: where there is none; None: there has to be one."""
+        text = self.parameters.get(name, "")
+        if text:
+            return arguments.whole(name, text, highest)
+        if default is None:
+            raise arguments.missing(name)
+        return default
+
+    def flag(self, name: str, rule: str = "true or false", default: str = "false") -> bool:
+        text = self.parameters.get(name, default)
+        if text not in arguments.TRUE + arguments.FALSE:
+            raise arguments.invalid(name, text, rule)
+        return text in arguments.TRUE
+
+    def topic(self, checks_name: bool = False) -> Topic:
+        name = self.parameters.get("topic")
+        if name is None:
+            raise arguments.missing("topic")
+        if checks_name and not is_valid_name(name):
+            raise HttpError(400, "INVALID_TOPIC")
+        try:
+            return self.deps.broker.find_topic(name)
+        except NotFound as error:
+            raise HttpError(404, "TOPIC_NOT_FOUND") from error
+
+    def channel_name(self, checks_names: bool = True) -> tuple[Topic, str]:
+        """With its topic; the channel need not exist."""
+        for kind in ("topic", "channel"):
+            if kind not in self.parameters:
+                raise arguments.missing(kind)
+            if checks_names and not is_valid_name(self.parameters[kind]):
+                raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
+        return self.topic(), self.parameters["channel"]
+
+    def channel(self, checks_names: bool = False, anywhere: bool = False) -> Channel:
+        """`anywhere`: also where this node has no replica of the topic."""
+        broker, name = self.deps.broker, self.parameters.get("topic", "")
+        if anywhere and name not in broker.topics and broker.replica_host is not None:
+            broker.replica_host.remote_topic(name)
+        topic, name = self.channel_name(checks_names)
+        try:
+            return topic.find_channel(name)
+        except NotFound as error:
+            raise HttpError(404, "CHANNEL_NOT_FOUND") from error
+
+    def partition(self, topic: Topic) -> int:
+        """As Youzan's nsqd has it, whoever leads it. ANY: without one, or with -1."""
+        text = self.parameters.get("partition", "")
+        if text in ("", "-1"):
+            return ANY
+        found = whole_number(text, limits.PARTITIONS_MAX - 1)
+        if found is None or found >= topic.partition_count:
+            raise arguments.not_of(topic, text)
+        return found
+
+    def partitions(self, topic: Topic) -> list[int]:
+        """Of those that this node leads."""
+        led, chosen = [leader.number for leader in topic.leaders], self.partition(topic)
+        if chosen == ANY:
+            return led
+        if chosen not in led:
+            raise arguments.bad_partition(chosen, "this node does not lead it")
+        return [chosen]
+
+    # --- answers ---
+
     def go_on(self, act: Callable[[], None]) -> None:
         """After the route has returned: errors of `act` are answered, too."""
         self._guard(self.request, self.answer, act)
@@ -144,7 +215,7 @@ class Call:
     def with_topic(
         self,
         act: Callable[[Topic], None],
-        shape: NewTopic = ANY,
+        shape: NewTopic = topics.ANY,
         elsewhere: Callable[[], None] | None = None,
     ) -> None:
         """Call `act` with the topic, made in this shape when it is not there, which may take a
@@ -152,7 +223,7 @@ class Call:
         one."""
         name = self.parameters.get("topic")
         if name is None:
-            raise HttpError(400, "MISSING_ARG_TOPIC")
+            raise arguments.missing("topic")
         if not is_valid_name(name):
             raise HttpError(400, "INVALID_TOPIC")
 

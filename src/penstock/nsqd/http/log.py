@@ -35,10 +35,10 @@ from penstock.nsqd.http.arguments import (
     COUNT_MAX,
     SHOWN_OF_NUMBER,
     TRUE,
-    find_topic,
     invalid,
     message_id,
-    number,
+    missing,
+    whole,
 )
 from penstock.nsqd.http.deps import Call, refusal
 from penstock.nsqd.pattern import Pattern, PatternInvalid
@@ -95,14 +95,13 @@ def positions(call: Call) -> None:
 
 
 def fetch(call: Call) -> None:
-    parameters = call.parameters
     topic = _topic(call)
-    reader = _reader(topic, parameters)
-    from_offset = number(parameters, "from", default=None)
-    to_offset = number(parameters, "to", default=COUNT_MAX)
+    reader = _reader(call, topic)
+    from_offset = call.number("from", default=None)
+    to_offset = call.number("to", default=COUNT_MAX)
     if to_offset < from_offset:
         raise HttpError(400, f"INVALID_ARG_TO {to_offset}: it is below from={from_offset}")
-    bytes_max = number(parameters, "bytes_max", default=limits.LOG_FETCH_BYTES)
+    bytes_max = call.number("bytes_max", default=limits.LOG_FETCH_BYTES)
     bytes_max = min(bytes_max, limits.LOG_FETCH_BYTES_MAX)
 
     def in_loop() -> None:
@@ -143,14 +142,14 @@ def fetch(call: Call) -> None:
 def offset(call: Call) -> None:
     """The offset of a time, or this many bytes behind another offset."""
     parameters = call.parameters
-    reader = _reader(_topic(call), parameters)
+    reader = _reader(call, _topic(call))
     end = reader.committed if parameters.get("committed") in TRUE else reader.end
     if "from" in parameters:
-        first = number(parameters, "from", default=None)
-        length = number(parameters, "bytes", default=None)
+        first = call.number("from", default=None)
+        length = call.number("bytes", default=None)
         find = partial(reader.after_bytes, first, length, end)
     else:
-        timestamp_ns = number(parameters, "timestamp_ms", default=None) * limits.MS
+        timestamp_ns = call.number("timestamp_ms", default=None) * limits.MS
         find = partial(reader.find_time, timestamp_ns, end)
     try:
         call.answer(json_response({"offset": find()}))
@@ -169,19 +168,19 @@ def message(call: Call) -> None:
         document = {"topic": topic.name, "partition": partition, **_message(message)}
         call.answer(json_response(document))
 
-    call.in_turns(_search(topic, call.parameters), done)
+    call.in_turns(_search(call, topic), done)
 
 
 def _topic(call: Call) -> Topic:
     """The topic, if it is the intended one."""
-    topic, identity = find_topic(call), call.parameters.get("identity")
+    topic, identity = call.topic(), call.parameters.get("identity")
     if identity and identity != topic.identity:
         raise HttpError(409, "IDENTITY_CHANGED", details={"identity": topic.identity})
     return topic
 
 
-def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> TopicReader:
-    partition = number(parameters, "partition", default=default)
+def _reader(call: Call, topic: Topic, default: int | None = 0) -> TopicReader:
+    partition = call.number("partition", default=default)
     if not topic.leads(partition):
         raise HttpError(404, "PARTITION_NOT_FOUND")
     return TopicReader(topic, partition)
@@ -230,7 +229,10 @@ def _partition_offset(text: str) -> tuple[int, int]:
     if partition is None or (colon and not after):
         rule = f"partition:offset, with a partition 0 to {limits.PARTITIONS_MAX - 1}"
         raise invalid("from", text, rule, SHOWN_OF_NUMBER)
-    return partition, number({"from": after if colon else text}, "from", default=None)
+    offset = after if colon else text
+    if not offset:
+        raise missing("from")
+    return partition, whole("from", offset)
 
 
 def _positions(topic: Topic, froms: Mapping[int, int]) -> dict[str, Any]:
@@ -250,16 +252,16 @@ def _positions(topic: Topic, froms: Mapping[int, int]) -> dict[str, Any]:
     return {"identity": topic.identity, "partitions": partitions}
 
 
-def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, tuple[int, Message]]:
+def _search(call: Call, topic: Topic) -> Generator[None, None, tuple[int, Message]]:
     """The message, and the partition that has it."""
-    given = [name for name in ("id", "offset", "trace_id") if parameters.get(name)]
+    given = [name for name in ("id", "offset", "trace_id") if call.parameters.get(name)]
     if len(given) != 1:
         raise HttpError(400, "MISSING_ARG_ID give one of id, offset, trace_id")
     if given == ["offset"]:
         only = 0 if topic.partition_count == 1 else None
-        reader = _reader(topic, parameters, only)
-        return reader.partition, reader.message(number(parameters, "offset", default=None))
-    found = yield from _find(_readers(topic, parameters), parameters)
+        reader = _reader(call, topic, only)
+        return reader.partition, reader.message(call.number("offset", default=None))
+    found = yield from _find(_readers(call, topic), call.parameters)
     if found is None:
         raise HttpError(404, "MESSAGE_NOT_FOUND")
     return found.partition, TopicReader(topic, found.partition).message(found.offset)
@@ -277,10 +279,10 @@ def _find(
     return (yield from find_value(readers, Section.TRACE, trace_id))
 
 
-def _readers(topic: Topic, parameters: Parameters) -> list[TopicReader]:
+def _readers(call: Call, topic: Topic) -> list[TopicReader]:
     """The readers of the named partition, or of all."""
-    if parameters.get("partition", "-1") not in ("", "-1"):
-        return [_reader(topic, parameters)]
+    if call.parameters.get("partition", "-1") not in ("", "-1"):
+        return [_reader(call, topic)]
     return [TopicReader(topic, leader.number) for leader in topic.leaders]
 
 

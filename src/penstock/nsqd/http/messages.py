@@ -20,19 +20,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from penstock import limits
-from penstock.broker.channels import operator
+from penstock.broker.channels import operator, reading
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.reading import (
-    OF_ONE,
-    CursorMove,
-    Offsets,
-    Position,
-    TopicReader,
-    find_id,
-    move_of,
-    parse_position,
-    resolve,
-)
 from penstock.broker.partition.leader import Leader
 from penstock.broker.topics.topic import Topic
 from penstock.errors import NotFound, StorageError
@@ -40,19 +29,7 @@ from penstock.kernel import Stray, StrayRecord
 from penstock.net.api import EMPTY, HttpError, Parameters, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
-from penstock.nsqd.http.arguments import (
-    COUNT_MAX,
-    chosen_partitions,
-    find_channel,
-    flag,
-    invalid,
-    message_id,
-    message_number,
-    missing,
-    names_of,
-    number,
-    one_of,
-)
+from penstock.nsqd.http import arguments
 from penstock.nsqd.http.deps import Call, refusal
 
 Row = dict[str, Any]
@@ -61,9 +38,9 @@ _List = Callable[[Call, Channel, int], list[Row]]
 
 
 def finish_by_number(call: Call) -> None:
-    channel = find_channel(call)
-    partitions = chosen_partitions(channel.topic, call.parameters)
-    id = message_number(call.parameters)
+    channel = call.channel()
+    partitions = call.partitions(channel.topic)
+    id = arguments.message_number(call.parameters)
     leaders = _leaders(channel, partitions)
 
     work = _finish(channel, partitions, id)
@@ -71,35 +48,35 @@ def finish_by_number(call: Call) -> None:
 
 
 def fix_confirmed(call: Call) -> None:
-    channel = find_channel(call)
+    channel = call.channel()
     partitions = {}
-    leaders = _leaders(channel, chosen_partitions(channel.topic, call.parameters))
+    leaders = _leaders(channel, call.partitions(channel.topic))
     for leader in leaders:
         window = channel.windows[leader.number]
         leader.load_again()
         leader.store_cursors()
         cursor = {"low": window.low, "next": window.next, "floor": window.floor}
         partitions[str(leader.number)] = cursor
-    response = json_response({**names_of(channel), "partitions": partitions})
+    response = json_response({**arguments.names_of(channel), "partitions": partitions})
     call.answer_when_held(leaders, response)
 
 
 def requeue_delayed(call: Call) -> None:
     if "offset" not in call.parameters:
-        raise missing("offset")
-    hours = number(call.parameters, "offset", limits.DELAY_HOURS_MAX)
+        raise arguments.missing("offset")
+    hours = call.number("offset", limits.DELAY_HOURS_MAX)
     until_ns = call.deps.clock.wall_ns() + hours * 3600 * limits.SECOND
     settle(lambda channel, partitions: operator.release(channel, partitions, until_ns), call)
 
 
 def settle(act: Settle, call: Call) -> None:
-    channel = find_channel(call)
-    partitions = chosen_partitions(channel.topic, call.parameters)
+    channel = call.channel()
+    partitions = call.partitions(channel.topic)
     leaders, work = _leaders(channel, partitions), act(channel, partitions)
 
     def done(count: int) -> None:
         counts = {"settled": count, "left": channel.delayed}
-        call.answer_when_held(leaders, json_response({**names_of(channel), **counts}))
+        call.answer_when_held(leaders, json_response({**arguments.names_of(channel), **counts}))
 
     call.in_turns(work, done)
 
@@ -113,8 +90,8 @@ def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None,
     try:
         operator.finish(channel, id, partitions)
     except NotFound:
-        readers = [TopicReader(channel.topic, number) for number in partitions]
-        found = yield from find_id(readers, id)
+        readers = [reading.TopicReader(channel.topic, number) for number in partitions]
+        found = yield from reading.find_id(readers, id)
         if found is None or not operator.finish_ahead(channel, *found):
             operator.finish(channel, id, partitions)  # the channel may have come to it meanwhile
 
@@ -123,15 +100,15 @@ def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None,
 
 
 def set_offset(call: Call) -> None:
-    channel, parameters = find_channel(call), call.parameters
+    channel, parameters = call.channel(), call.parameters
     position = _position(call)
-    dry_run = flag(parameters, "dry_run")
+    dry_run = call.flag("dry_run")
     partitions = _partitions(channel.topic, position, parameters)
 
-    def done(offsets: Offsets) -> None:
+    def done(offsets: reading.Offsets) -> None:
         if channel.deleted:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
-        moves = {one: move_of(channel, offset, one) for one, offset in offsets.items()}
+        moves = {one: reading.move_of(channel, offset, one) for one, offset in offsets.items()}
         response = json_response(_document(channel, moves, dry_run))
         if dry_run:
             call.answer(response)
@@ -140,40 +117,42 @@ def set_offset(call: Call) -> None:
         channel.seek(offsets)
         call.answer_when_held(leaders, response)
 
-    call.in_turns(resolve(channel.topic, position, partitions), done)
+    call.in_turns(reading.resolve(channel.topic, position, partitions), done)
 
 
-def _position(call: Call) -> Position:
+def _position(call: Call) -> reading.Position:
     text = call.parameters.get("position") or call.request.body.decode("utf-8", "replace")
     if not text:
-        raise missing("position")
+        raise arguments.missing("position")
     try:
-        return parse_position(text, call.deps.clock.wall_ns())
+        return reading.parse_position(text, call.deps.clock.wall_ns())
     except ValueError as error:
-        raise invalid("position", text, error) from error
+        raise arguments.invalid("position", text, error) from error
 
 
-def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
+def _partitions(topic: Topic, position: reading.Position, parameters: Parameters) -> list[int]:
     """The partitions to search: the named one, or all of them."""
     numbers = [leader.number for leader in topic.leaders]
     text = parameters.get("partition", "")
     if text and text != "-1":
-        number = whole_number(text, COUNT_MAX)
+        number = whole_number(text, arguments.COUNT_MAX)
         if number is None:
-            raise invalid("partition", text, "a whole number")
+            raise arguments.invalid("partition", text, "a whole number")
         if number not in numbers:
             raise HttpError(404, "PARTITION_NOT_FOUND")
         return [number]
-    if position.kind in OF_ONE and topic.partition_count > 1:  # others may be led elsewhere
+    if position.kind in reading.OF_ONE and topic.partition_count > 1:  # others may be led elsewhere
         rule = f"{position.kind} is a position in one partition's log"
         raise HttpError(400, f"MISSING_ARG_PARTITION {rule}")
     return numbers
 
 
-def _document(channel: Channel, moves: dict[int, CursorMove], dry_run: bool) -> dict[str, Any]:
+def _document(
+    channel: Channel, moves: dict[int, reading.CursorMove], dry_run: bool
+) -> dict[str, Any]:
     """`offset` is null where several partitions have one each."""
     document: dict[str, Any] = {
-        **names_of(channel),
+        **arguments.names_of(channel),
         "offset": next(iter(moves.values())).offset if len(moves) == 1 else None,
         **_counts(list(moves.values())),
         "dry_run": dry_run,
@@ -186,7 +165,7 @@ def _document(channel: Channel, moves: dict[int, CursorMove], dry_run: bool) -> 
     return document
 
 
-def _counts(moves: list[CursorMove]) -> dict[str, int]:
+def _counts(moves: list[reading.CursorMove]) -> dict[str, int]:
     return {
         "messages_again": sum(move.again for move in moves),
         "messages_skipped": sum(move.skipped for move in moves),
@@ -198,35 +177,37 @@ def _counts(moves: list[CursorMove]) -> dict[str, int]:
 
 
 def listed(call: Call) -> None:
-    channel = find_channel(call, anywhere=call.parameters.get("state") == "dead")
-    state = one_of("state", call.parameters.get("state", "in_flight"), _LISTS)
-    count_max = number(call.parameters, "limit", limits.LISTED_MESSAGES_MAX)
+    channel = call.channel(anywhere=call.parameters.get("state") == "dead")
+    state = arguments.one_of("state", call.parameters.get("state", "in_flight"), _LISTS)
+    count_max = call.number("limit", limits.LISTED_MESSAGES_MAX)
     try:
         rows = _LISTS[state](call, channel, count_max or limits.LISTED_MESSAGES)
     except StorageError as error:
         raise refusal(error) from error
     messages = [{**row, "state": state} for row in rows]
-    call.answer(json_response({**names_of(channel), "state": state, "messages": messages}))
+    call.answer(
+        json_response({**arguments.names_of(channel), "state": state, "messages": messages})
+    )
 
 
 def finish(call: Call) -> Response:
-    channel = find_channel(call)
+    channel = call.channel()
     return _settled(lambda id: operator.finish(channel, id), call.parameters)
 
 
 def requeue(call: Call) -> Response:
-    channel = find_channel(call)
+    channel = call.channel()
     ms_max = call.deps.options.max_req_timeout_ns // limits.MS
-    delay_ns = number(call.parameters, "delay_ms", ms_max) * limits.MS
+    delay_ns = call.number("delay_ms", ms_max) * limits.MS
     wall_ns = call.deps.clock.wall_ns()
     return _settled(lambda id: operator.requeue(channel, id, delay_ns, wall_ns), call.parameters)
 
 
 def _settled(settle: Callable[[int], None], parameters: Parameters) -> Response:
     if not parameters.get("id"):
-        raise missing("id")
+        raise arguments.missing("id")
     try:
-        settle(message_id(parameters["id"]))
+        settle(arguments.message_id(parameters["id"]))
     except NotFound as error:
         raise HttpError(404, "MESSAGE_NOT_FOUND") from error
     return EMPTY

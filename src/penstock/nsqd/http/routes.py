@@ -40,8 +40,9 @@ _WITH_PARTITIONS = (
     *("/pub", "/mpub"),
 )
 
-# by path: the methods, and what serves a call
-ROUTES: dict[str, tuple[tuple[str, ...], Act]] = {
+Rows = dict[str, tuple[tuple[str, ...], Act]]  # by path: the methods, and what serves a call
+
+ROUTES: Rows = {
     # what the node says
     "/ping": (GET, about.ping),
     "/info": (GET, about.info),
@@ -119,7 +120,7 @@ class Routes(Api):
         message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
         staged_max = max(limits.STAGE_BYTES_MAX, pack_max)
         return {
-            **{path: route(methods, act) for path, (methods, act) in ROUTES.items()},
+            **self.routes_of(ROUTES),
             "/pub": Route(POST, publishing.pub, *message_max, together=True),
             "/mpub": Route(POST, publishing.mpub, pack_max, together=True),
             "/pubtrace": route(POST, publishing.pubtrace, *message_max),
@@ -133,6 +134,9 @@ class Routes(Api):
             "/config/:": route(GET_PUT, config.option, options.max_msg_size, "INVALID_VALUE"),
             **debug.table(),
         }
+
+    def routes_of(self, rows: Rows) -> dict[str, Route]:
+        return {path: self._route(methods, act) for path, (methods, act) in rows.items()}
 
     def _route(
         self,

@@ -28,7 +28,7 @@ from penstock.errors import (
     TopicChanged,
 )
 from penstock.net.api import Answer, HttpError, Parameters, because, error_response, json_response
-from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing, number
+from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing
 from penstock.nsqd.http.deps import Call, Deps, unavailable
 
 
@@ -52,8 +52,8 @@ class Staging:
 
     def stage(self, call: Call) -> None:
         parameters = call.parameters
-        name, owner = _label(parameters, "stage"), _owner(parameters)
-        partition = number(parameters, "partition")
+        name, owner = _label(parameters, "stage"), _owner(call)
+        partition = call.number("partition")
         body = call.request.body
 
         def checked(contents: Contents) -> None:
@@ -96,8 +96,8 @@ class Staging:
     def commit(self, call: Call) -> None:
         parameters = call.parameters
         app = _label(parameters, "app")
-        version = number(parameters, "version", default=None)
-        part, parts = _part(parameters)
+        version = call.number("version", default=None)
+        part, parts = _part(call)
         refs = _refs(call.request.body)
         last = self._commits.last(app)
         if parts > 1 and (last is None or version > last):
@@ -159,7 +159,7 @@ class Staging:
             app = parameters["app"]
             if app:
                 _check_label(app, "app")
-            version = number(parameters, "version") if "version" in parameters else None
+            version = call.number("version") if "version" in parameters else None
             count = stages.abort_app(app, version)
         else:
             count = stages.abort(_refs(call.request.body))
@@ -221,8 +221,9 @@ def _check_label(text: str, name: str) -> None:
         raise invalid(name, text, rule, SHOWN_OF_NUMBER)
 
 
-def _owner(parameters: Parameters) -> StageOwner:
+def _owner(call: Call) -> StageOwner:
     """The writer of a stage; NOBODY when it gives no name."""
+    parameters = call.parameters
     if "app" not in parameters:
         for name in ("version", "attempt"):
             if name in parameters:
@@ -231,14 +232,14 @@ def _owner(parameters: Parameters) -> StageOwner:
     attempt = parameters.get("attempt", "")
     if attempt:
         _check_label(attempt, "attempt")
-    version = number(parameters, "version", default=None)
+    version = call.number("version", default=None)
     return StageOwner(_label(parameters, "app"), version, attempt)
 
 
-def _part(parameters: Parameters) -> tuple[int, int]:
+def _part(call: Call) -> tuple[int, int]:
     """(which part of the list, of this many)."""
     most = 10 * -(-limits.COMMIT_STAGES_MAX // limits.COMMIT_PART_STAGES_MAX)
-    part, parts = number(parameters, "part"), number(parameters, "parts", default=1)
+    part, parts = call.number("part"), call.number("parts", default=1)
     if not part < parts <= most:
         rule = f"part counts from 0 and is less than parts, which is {most} at most"
         raise HttpError(400, f"INVALID_ARG_PART {part} of {parts}: {rule}")

@@ -28,29 +28,12 @@ from penstock.broker import changes
 from penstock.broker.ports import ClusterMetadata, MetadataDone, NewTopic
 from penstock.broker.topics.settings import AUTO_CREATE_OFF, is_internal
 from penstock.broker.topics.topic import Topic
-from penstock.durations import format_duration
 from penstock.errors import ChangeUnknown, PenstockError
 from penstock.net.api import EMPTY, HttpError, Parameters, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
-from penstock.nsqd.http.arguments import (
-    SHOWN,
-    TRUTH,
-    SettingArgument,
-    chosen,
-    chosen_partitions,
-    find_topic,
-    flag,
-    invalid,
-    missing,
-    number,
-    read_count,
-    read_durability,
-    read_duration,
-    read_rate,
-    read_settings,
-    read_truth,
-)
+from penstock.nsqd.http import settings
+from penstock.nsqd.http.arguments import SHOWN, TRUTH, invalid, missing
 from penstock.nsqd.http.deps import Call
 from penstock.wire.names import is_ephemeral
 
@@ -61,24 +44,24 @@ REPLICATOR = "replicator"
 
 
 def delete(call: Call, done: MetadataDone) -> None:
-    changes.delete_topic(call.deps.broker, find_topic(call), done)
+    changes.delete_topic(call.deps.broker, call.topic(), done)
 
 
 def empty(call: Call) -> Response:
-    find_topic(call, checks_name=True).empty()
+    call.topic(checks_name=True).empty()
     return EMPTY
 
 
 def pause(paused: bool, call: Call, done: MetadataDone) -> None:
-    changes.pause_topic(find_topic(call), paused, done)
+    changes.pause_topic(call.topic(), paused, done)
 
 
 def clean(call: Call) -> Response:
-    topic = find_topic(call)
-    kept_bytes = number(call.parameters, "bytes")
+    topic = call.topic()
+    kept_bytes = call.number("bytes")
     wall_ns = call.deps.clock.wall_ns()
     rows = []
-    for partition in chosen_partitions(topic, call.parameters):
+    for partition in call.partitions(topic):
         leader = topic.leader(partition)
         row = {"partition": partition, "segments_removed": leader.clean(wall_ns, kept_bytes)}
         log = leader.log
@@ -88,13 +71,13 @@ def clean(call: Call) -> Response:
 
 
 def clean_unused(call: Call) -> Response:
-    removed, left = call.deps.broker.directories.clean(flag(call.parameters, "dryrun"))
+    removed, left = call.deps.broker.directories.clean(call.flag("dryrun"))
     return json_response({"removed": removed, "left": left})
 
 
 def concede(call: Call) -> None:
-    topic = find_topic(call)
-    leaders = [topic.leader(one) for one in chosen_partitions(topic, call.parameters)]
+    topic = call.topic()
+    leaders = [topic.leader(one) for one in call.partitions(topic)]
     rows = [
         {"partition": leader.number, "from": start, "to": end}
         for leader in leaders
@@ -132,8 +115,8 @@ def create(call: Call) -> None:
     has_copies = replica_host is not None and not (is_ephemeral(name) or is_internal(name))
     shape = NewTopic(
         _partition_num(parameters),
-        flag(parameters, "extend", TRUTH),
-        flag(parameters, AUTO_CREATE_OFF, TRUTH),
+        call.flag("extend", TRUTH),
+        call.flag(AUTO_CREATE_OFF, TRUTH),
         replicas=_replicas(parameters, has_copies),
     )
     call.with_topic(created, shape, elsewhere)
@@ -160,18 +143,18 @@ def _finish(
 
 
 def expand(call: Call, done: MetadataDone) -> None:
-    topic, parameters = find_topic(call), call.parameters
+    topic, parameters = call.topic(), call.parameters
     if PARTITION_NUM not in parameters:
         raise missing(PARTITION_NUM)
-    rehash = flag(parameters, "rehash", TRUTH)
+    rehash = call.flag("rehash", TRUTH)
     changes.grow_topic(call.deps.broker, topic, _partition_num(parameters), rehash, done)
 
 
 def update(call: Call, done: MetadataDone) -> None:
     """Every value is looked at before anything is changed."""
-    topic = find_topic(call)
-    extends = flag(call.parameters, "upgradeext", TRUTH)
-    auto_create_off = flag(call.parameters, AUTO_CREATE_OFF, TRUTH)
+    topic = call.topic()
+    extends = call.flag("upgradeext", TRUTH)
+    auto_create_off = call.flag(AUTO_CREATE_OFF, TRUTH)
     changed = _wanted_replicas(topic, call.parameters, REPLICATOR)
     if AUTO_CREATE_OFF in call.parameters:
         changed[AUTO_CREATE_OFF] = auto_create_off
@@ -240,46 +223,20 @@ def _check_same(name: str, there: NewTopic, shape: NewTopic) -> None:
 # --- settings ---
 
 
-_SETTINGS = {
-    "durability": SettingArgument("durability", read_durability),
-    "max_depth": SettingArgument("max_depth", read_count),
-    "max_age": SettingArgument("max_age_ns", read_duration),
-    "retain_age": SettingArgument("retain_age_ns", read_duration),
-    "retain_bytes": SettingArgument("retain_bytes", read_count),
-    "trace_rate": SettingArgument("trace_rate", read_rate),
-    "ordered": SettingArgument("ordered", read_truth),
-    AUTO_CREATE_OFF: SettingArgument(AUTO_CREATE_OFF, read_truth),
-}
-
-
 def configure(call: Call, done: MetadataDone) -> None:
-    topic = find_topic(call)
-    wanted = read_settings(call.parameters, _SETTINGS, ("topic", changes.REPLICAS), SHOWN)
+    topic = call.topic()
+    wanted = settings.read_settings(
+        call.parameters, settings.TOPIC, ("topic", changes.REPLICAS), SHOWN
+    )
     wanted |= _wanted_replicas(topic, call.parameters, changes.REPLICAS)
     changes.configure_topic(topic, wanted, done)
 
 
 def configuration(call: Call) -> Response:
     """The effective settings, and in `own` those that the topic has chosen itself."""
-    topic = find_topic(call)
-    own, shape = list(own_settings(topic)), shape_of(topic)
-    return json_response({"topic_name": topic.name, **_values(topic), "own": own, **shape})
-
-
-def own_settings(topic: Topic) -> dict[str, Any]:
-    return chosen(topic.settings, _SETTINGS, lambda: _values(topic))
-
-
-def _values(topic: Topic) -> dict[str, Any]:
-    holds = topic.effective._asdict() | {
-        "durability": topic.durability,
-        "ordered": bool(topic.settings.ordered),
-        AUTO_CREATE_OFF: bool(topic.settings.disable_channel_auto_create),
-    }
-    return {
-        name: format_duration(holds[key]) if read is read_duration else holds[key]
-        for name, (key, read, *_) in _SETTINGS.items()
-    }
+    topic = call.topic()
+    values, own = settings.topic_values(topic), list(settings.own_of_topic(topic))
+    return json_response({"topic_name": topic.name, **values, "own": own, **shape_of(topic)})
 
 
 def shape_of(topic: Topic) -> dict[str, Any]:
