@@ -5,8 +5,6 @@ diagnostic bundle is judged by the same rules (`bundle/judge.py`), over the seco
 samples: so short a window makes nobody "stuck" who may only be slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -39,6 +37,22 @@ class Finding(NamedTuple):
     next_step: str
     path: tuple[str, ...]  # of the page to go to: ("topics", "orders", "billing")
     state: str = ""  # the same in a word or two, for a column of a table
+
+
+class Thing(NamedTuple):
+    """The subject of a finding."""
+
+    name: str
+    path: tuple[str, ...]
+
+    def bad(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return Finding(Level.BAD, f"{self.name} {is_}", why, step, self.path, state)
+
+    def warn(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return self.bad(is_, why, step, state)._replace(level=Level.WARN)
+
+    def note(self, is_: str, why: str, step: str, state: str = "") -> Finding:
+        return self.bad(is_, why, step, state)._replace(level=Level.NOTE)
 
 
 class Window(NamedTuple):
@@ -121,22 +135,6 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     why = f"Nothing was heard of it for {minutes:,.0f} min, and it had not ended."
     step = f"See whether process {state.pid} on {state.host} runs, and whether it reaches nsqd."
     return _of(run).bad("fell silent", why, step)
-
-
-class Thing(NamedTuple):
-    """The subject of a finding."""
-
-    name: str
-    path: tuple[str, ...]
-
-    def bad(self, is_: str, why: str, step: str, state: str = "") -> Finding:
-        return Finding(Level.BAD, f"{self.name} {is_}", why, step, self.path, state)
-
-    def warn(self, is_: str, why: str, step: str, state: str = "") -> Finding:
-        return self.bad(is_, why, step, state)._replace(level=Level.WARN)
-
-    def note(self, is_: str, why: str, step: str, state: str = "") -> Finding:
-        return self.bad(is_, why, step, state)._replace(level=Level.NOTE)
 
 
 def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:

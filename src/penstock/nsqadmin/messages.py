@@ -4,15 +4,13 @@ Reads raw batches as every reader of the log does; nothing is delivered and no c
 is masked is masked here, before anything is searched or leaves this module.
 """
 
-from __future__ import annotations
-
 import array
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from penstock import limits
 from penstock.errors import BrokerRefused, PenstockError
@@ -91,7 +89,7 @@ class LogAddress(NamedTuple):
         return f"{self.node}#{self.partition}" if self.partition else self.node
 
     @classmethod
-    def read(cls, text: str) -> LogAddress:
+    def read(cls, text: str) -> Self:
         node, mark, number = text.rpartition("#")
         if not mark or not (number.isascii() and number.isdigit() and len(number) <= 3):
             return cls(text)

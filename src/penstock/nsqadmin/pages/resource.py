@@ -2,8 +2,6 @@
 path to it, a state in a word, a sentence, and figures; topics and channels have buttons. And the
 tables of such pages, which follow the installation by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
