@@ -59,7 +59,6 @@ class Claimed(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which nsqadmin may know the user."""
         return tuple(dict.fromkeys(one for one in (self.name, self.email) if one))
 
 

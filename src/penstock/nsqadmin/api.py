@@ -63,14 +63,12 @@ def caller_of(gate: Gate, asking: HTTPConnection) -> Caller:
 
 
 def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
-    """The caller, if it may view things of this role."""
     caller = caller_of(deps.gate, request)
     deps.gate.check(caller, role)
     return caller
 
 
 def changed(deps: Deps, request: Request, role: Role) -> Caller:
-    """The same for a request that changes something."""
     caller = caller_of(deps.gate, request)
     try:
         deps.gate.check_change(caller, role, request.headers, request.cookies)

@@ -40,8 +40,6 @@ class Finding(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """The subject of a finding."""
-
     name: str
     path: tuple[str, ...]
 

@@ -50,8 +50,6 @@ class OffsetSpan(NamedTuple):
 
 @dataclass
 class Search:
-    """One search in the logs: its criteria, its limit and its progress."""
-
     criteria: Criteria = EVERYTHING
     count: int = limits.ADMIN_MESSAGES_SHOWN
     searched_max: int = limits.ADMIN_SEARCHED_MAX
@@ -93,8 +91,6 @@ class TopicLogs:
             for address in addresses
         }
 
-    # --- positions ---
-
     async def find(self, text: str) -> dict[str, int]:
         """The offset in each log that a position means, as people type it. A message's id is in one
         log only."""
@@ -134,8 +130,6 @@ class TopicLogs:
         for log in self.by_address.values():
             by_node.setdefault(log.node, []).append(log)
         return by_node
-
-    # --- pages ---
 
     async def page(self, position: str, search: Search) -> Page:
         """From a position on; `newest` is the page that ends at the end."""

@@ -36,8 +36,6 @@ class HeldMessage(NamedTuple):
 
 
 class DeadLetterRef(NamedTuple):
-    """The address of a dead letter."""
-
     node: str
     topic: str
     partition: int

@@ -192,8 +192,6 @@ def summary(found: Definitions, snapshot: Snapshot) -> tuple[int, int, int, int]
 
 
 class Change(NamedTuple):
-    """A change that `put` would make, and its nodes."""
-
     kind: str  # "create", "set" or "pause"
     topic: str
     channel: str  # "" for the topic itself

@@ -114,7 +114,6 @@ class Gate:
         return Caller("", none, "anonymous" if is_own else "foreign", client)
 
     def _role(self, one: Caller) -> Role:
-        """The present role of a caller identified this way."""
         rules = self.rules()
         if one.claimed is not None:
             return rules.of_claimed(one.how, one.claimed, self._known(one.claimed))

@@ -112,7 +112,6 @@ def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
 
 
 def _held(row: Mapping[str, Any]) -> int:
-    """All its waiting messages."""
     rows = [row, *(row.get("channels") or ())]
     return sum(whole(one, key) for one in rows for key in _HELD)
 
@@ -127,8 +126,6 @@ def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:
 
 
 class Holding(NamedTuple):
-    """The contents of a node's last answer."""
-
     messages: int
     topics: int
     only: tuple[str, ...]  # topics that no other node has

@@ -30,7 +30,6 @@ class Copies(NamedTuple):
 
     @property
     def missing(self) -> list[int]:
-        """Nodes that should be in sync."""
         return [node for node in self.preferred if node not in self.in_sync]
 
 
@@ -58,7 +57,6 @@ class Replication(NamedTuple):
         return [one for one in self.partitions if numbers & {one.leader, *one.in_sync}]
 
     def epochs(self) -> dict[tuple[str, int], int]:
-        """By topic and partition."""
         return {(one.topic, one.partition): one.epoch for one in self.partitions}
 
     def roles(self) -> dict[str, NodeRole]:

@@ -35,8 +35,6 @@ VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
 
 
 class Call(NamedTuple):
-    """One request."""
-
     deps: Deps
     request: Request
     caller: Caller
@@ -328,9 +326,6 @@ def _set_log_level(deps: Deps, body: bytes) -> str:
     return level
 
 
-# --- the table ---
-
-
 async def ping(call: Call) -> Response:
     """Whether it is there."""
     return PlainTextResponse("OK")
@@ -436,7 +431,6 @@ def _checked(deps: Deps, request: Request, route: Route) -> Call:
 
 
 def _body(route: Route) -> dict[str, Any]:
-    """The description of its JSON body."""
     properties = {name: {"type": "string"} for name in route.body}
     schema = {
         "type": "object",

@@ -42,8 +42,6 @@ _INTERVAL_S = 2.0  # the shortest that a point of a chart stands for
 
 
 class RunOffset(NamedTuple):
-    """The position of a message of `_pipelines`."""
-
     node: str
     offset: int
 
@@ -56,8 +54,6 @@ class Point(NamedTuple):
 
 
 class Track:
-    """A run's chart."""
-
     def __init__(self, points_max: int) -> None:
         self._points_max = points_max
         self._interval_s = _INTERVAL_S
@@ -264,9 +260,6 @@ def _word(name: str, value: object) -> str:
     return f"--{name}={shlex.quote(shown)}" if shown else f"--{name}"
 
 
-# --- as documents of `/api` ---
-
-
 def run_row(runs: Runs, run: Run) -> dict[str, Any]:
     """The run's report about itself, whose secrets are `***` already, and our view of it."""
     state = run.state
@@ -296,8 +289,6 @@ _UNREADABLE = (410, 416, 422)  # gone, beyond the end, damaged: what lies there 
 
 @dataclass
 class _Known:
-    """The known state of one node's topic."""
-
     identity: str
     offset: int  # up to here it was read
     seen: tuple[int, int] = (0, -1)  # start of the node, count of messages: when it was read
@@ -314,8 +305,6 @@ class RunWatch:
         self.ready = self._listeners.ready
         self._errand = Errand()
         watch.listen(self._on_snapshot)
-
-    # --- for pages ---
 
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
         """Called after every reading. Returns the function that ends it."""
@@ -338,8 +327,6 @@ class RunWatch:
         if not isinstance(part, Part) or (part.run, part.form) != (id, form):
             raise FetchFailed(position.node, "a part of the report is gone", 410)
         return part.text
-
-    # --- start and end ---
 
     async def stop(self) -> None:
         await self._errand.stop()

@@ -167,7 +167,6 @@ def roles_of(about: Mapping[str, str], changes: Mapping[str, str]) -> Role:
 
 
 def detail(changes: Mapping[str, str]) -> str:
-    """For the audit log."""
     return ", ".join(f"{name}={value or '(default)'}" for name, value in changes.items())
 
 

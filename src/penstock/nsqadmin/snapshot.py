@@ -202,7 +202,6 @@ class NodeState:
 
     @property
     def is_up(self) -> bool:
-        """Its last request succeeded."""
         return not self.error
 
     @property
@@ -275,7 +274,6 @@ class Snapshot:
         return max((one.stale_s for one in self.topics.values()), default=0.0)
 
     def can_ask(self, addresses: Iterable[str]) -> bool:
-        """Whether any of these nodes answers."""
         return any(at in self.nodes and self.nodes[at].can_be_asked for at in addresses)
 
     def once(self, addresses: Iterable[str], *names: str) -> list[str]:
@@ -488,9 +486,6 @@ def _pairs(row: Row, last: Row, below: str, name: str) -> Iterator[tuple[Row, Ro
     earlier = {one.get(name, ""): one for one in last.get(below) or ()}
     for one in row.get(below) or ():
         yield one, earlier.get(one.get(name, ""), {})
-
-
-# --- partitions ---
 
 
 def _topic_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[TopicPart]:

@@ -142,8 +142,6 @@ class LoggedIn(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line of the audit log."""
-
     id: int
     time_s: float
     who: str

@@ -111,7 +111,6 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def positions_of(events: Iterable[Event]) -> set[MessagePosition]:
-    """The positions of the messages of these events."""
     return {(one.topic, one.partition, one.offset) for one in events if one.message_id}
 
 
@@ -246,8 +245,6 @@ class Seeker:
         tabled = [one for one in self._tabled if self._only.takes(one)]
         return merged(logged, tabled)
 
-    # --- the log ---
-
     async def look_in_log(self) -> None:
         await asyncio.gather(*(self._noting(node, self._of_node(node)) for node in self._nodes))
         if not self._nodes:
@@ -290,8 +287,6 @@ class Seeker:
         for number in range(from_offset, to_offset):
             message = await self._upstream.call(node, calls.message(TOPIC, "offset", number))
             search.feed([base64.b64decode(message["body_base64"])])
-
-    # --- the tables ---
 
     async def look_in_tables(self) -> None:
         """After the log, which may know the position of the message in its topic."""

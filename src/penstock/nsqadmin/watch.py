@@ -101,8 +101,6 @@ class Errand:
 
 @dataclass
 class _Node(Errand):
-    """One nsqd, and its running request."""
-
     state: NodeState = field(kw_only=True)
     since_s: float = field(kw_only=True)  # when it was first heard of
     described_s: float = 0.0  # when its `/info` was read, if nobody else describes it
@@ -172,8 +170,6 @@ class Watch:
         if gone is not None and gone.task not in (None, asyncio.current_task()):
             gone.task.cancel()
         self._is_changed = True
-
-    # --- start and end ---
 
     def start(self) -> None:
         self._life.begin(self._run())
@@ -305,8 +301,6 @@ class Watch:
             node.described_s = node.begun_s
         return True
 
-    # --- the cluster ---
-
     async def _ask_cluster(self) -> None:
         """The first node that answers, since each of them has the metadata."""
         for state in [one.state for one in self._nodes.values()]:
@@ -326,8 +320,6 @@ class Watch:
                 self._is_changed |= found != self._cluster
                 self._cluster = found
                 return
-
-    # --- one snapshot of all ---
 
     def _is_news(self) -> bool:
         now_s = time.monotonic()
@@ -352,6 +344,5 @@ class Watch:
 
 
 def pause_s(interval_s: float, node: NodeState) -> float:
-    """From one question to the next."""
     cost_s = min(node.took_s, default=0.0)  # the quickest answer has waited least for others
     return min(max(interval_s, cost_s * limits.ADMIN_POLL_SHARE), limits.ADMIN_POLL_S_MAX)

@@ -63,7 +63,6 @@ def judge(bundle: Bundle) -> list[Finding]:
 
 
 def rows_of(found: Iterable[Finding]) -> list[dict[str, Any]]:
-    """In the form for programs."""
     return [
         {
             "level": ("NOTE", "WARNING", "CRITICAL")[one.level],
@@ -304,7 +303,6 @@ def _discovery(
 
 
 def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
-    """One finding for each nsqlookupd with something missing."""
     everything = {name for names in found.values() for name in names}
     for lookupd, names in found.items():
         missing = sorted(everything - names)

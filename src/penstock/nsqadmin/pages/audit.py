@@ -118,8 +118,6 @@ class AuditLog:
         for one in self._fields.values():
             one.on_value_change(self._narrow)
 
-    # --- rows ---
-
     def _now_asked(self) -> dict[str, str]:
         found = {name: str(field.value or "").strip() for name, field in self._fields.items()}
         return self._asked | found

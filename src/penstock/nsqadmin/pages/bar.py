@@ -105,7 +105,6 @@ def _is_at(path: str, target: str) -> bool:
 
 
 def _who(view: PageView) -> None:
-    """The user, light or dark, and the logout."""
     with ui.element("div").classes("drop who"):
         _opener(view.caller.shown)
         with ui.element("div").classes("dropped"):

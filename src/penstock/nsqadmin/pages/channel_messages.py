@@ -130,8 +130,6 @@ class _Messages(_OfChannel):
     async def _look(self) -> None:
         self._grid.show(await self._rows())
 
-    # --- rows ---
-
     async def _rows(self) -> list[Row]:
         state = self._state
         listed = await self._channel.messages(self._nodes(), state)
@@ -160,8 +158,6 @@ class _Messages(_OfChannel):
             self._view.link, _COLUMNS, message, key=f"{node} {id_}", id=id_, id_link=way,
             node=node, about=about,
         )  # fmt: skip
-
-    # --- effects ---
 
     async def _chosen(self) -> list[HeldMessage]:
         rows = await self._grid.chosen()
@@ -258,7 +254,6 @@ ALL = -1  # partitions
 
 
 def replay_panel(view: PageView, topic: str, name: str) -> None:
-    """Only for callers with the role."""
     if view.may(Role.OPERATE):
         with parts.section("Replay"):
             _Replay(view, topic, name)
@@ -340,7 +335,6 @@ def _role_of(move: Move) -> Role:
 
 
 def described(move: Move) -> str:
-    """In words, without guesses."""
     parts = []
     if move.again:
         parts.append(f"{words.count(move.again, 'message')} would come again")

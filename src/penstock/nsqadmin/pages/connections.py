@@ -62,8 +62,6 @@ class _Page:
                     parts.named(button.props("outline dense no-caps"), f"Not only {words_}")
         self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
 
-    # --- filters ---
-
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
         self._remember()
@@ -89,8 +87,6 @@ class _Page:
     def _remember(self) -> None:
         with self._client:
             self._view.show_address("connections", **self._chosen)
-
-    # --- rows ---
 
     def show(self, rows: list[Row]) -> None:
         self._grid.show(self._wanted(rows))

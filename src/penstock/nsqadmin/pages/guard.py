@@ -105,8 +105,6 @@ def _with_headers(send: Send) -> Send:
 
 
 class Drawn(NamedTuple):
-    """A page, its caller, its gate, and the final target of its browser."""
-
     client: Client
     caller: Caller
     gate: Gate
@@ -118,7 +116,6 @@ _drawn: dict[str, Drawn] = {}
 
 
 def drawn_for(client: Client, caller: Caller, gate: Gate, way_out: str) -> None:
-    """A page registers its caller."""
     _drawn[client.id] = Drawn(client, caller, gate, way_out)
     client.on_delete(lambda: _drawn.pop(client.id, None))
 

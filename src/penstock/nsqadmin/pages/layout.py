@@ -40,8 +40,6 @@ NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 @dataclass(frozen=True)
 class PageView:
-    """One page in one browser."""
-
     deps: Deps
     caller: Caller
     path: str  # below the base

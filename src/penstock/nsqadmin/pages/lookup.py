@@ -166,7 +166,6 @@ class _Form:
             return None
 
     async def _preview(self) -> None:
-        """Changes nothing."""
         found = self._read()
         if found is None:
             return

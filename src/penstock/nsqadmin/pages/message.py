@@ -68,9 +68,6 @@ def _copied_link(event: Any) -> None:
         ui.notify("The address of this page leads to this message: copy it from the browser's bar.")
 
 
-# --- its body ---
-
-
 def _body(message: Message, prefer: list[str]) -> None:
     body = message.body[: limits.ADMIN_BODY_SHOWN_BYTES]
     is_whole = len(body) == len(message.body)
@@ -109,9 +106,6 @@ def _body(message: Message, prefer: list[str]) -> None:
         ui.label(f"The first {words.size(len(body))} of {all_of}.").classes("soft")
 
 
-# --- beside it ---
-
-
 def _facts(message: Message) -> None:
     parts.facts({
         "Id": message.id,
@@ -124,8 +118,6 @@ def _facts(message: Message) -> None:
         ui.html("<h3>Headers</h3>", sanitize=False)
         parts.facts({name: str(value) or "(empty)" for name, value in message.headers.items()})
 
-
-# --- in the channels ---
 
 _COLOURS = {
     channel_messages.FINISHED: "good",

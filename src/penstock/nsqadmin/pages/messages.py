@@ -120,8 +120,6 @@ class _Browser:
         if offset.isascii() and offset.isdigit() and address in logs:
             await self._show_message(address, int(offset))
 
-    # --- the contents of the page ---
-
     def _controls(self) -> None:
         asked = self._asked
         with parts.row():
@@ -198,7 +196,6 @@ class _Browser:
         return TopicLogs(deps.upstream, self._addresses(), self._topic, hidden)
 
     def _addresses(self) -> list[LogAddress]:
-        """The addresses of the chosen logs."""
         self._find_logs()
         nodes = [str(self._node.value)] if self._node.value else self._nodes
         partition = str(self._partition.value or "")
@@ -401,8 +398,6 @@ class _Browser:
         )
         self._on_button.set_visibility(False)
 
-    # --- one message ---
-
     async def _open_key(self, key: object) -> None:
         address, _, offset = str(key).rpartition(" ")
         shown = {(one.address, str(one.message.offset)) for one in self._lines}
@@ -437,8 +432,6 @@ class _Browser:
         self._open = ("", -1)
         self._panes.classes(remove="open")
         self._detail.clear()
-
-    # --- publishing, downloads ---
 
     async def _publish(self) -> None:
         node = str(self._node.value or self._nodes[0])

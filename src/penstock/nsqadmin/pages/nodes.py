@@ -75,7 +75,6 @@ def draw_all(view: PageView) -> None:
 
 
 def _summary(snapshot: Snapshot) -> str:
-    """The exceptional ones."""
     versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
     return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
 
@@ -168,7 +167,6 @@ def _topic_rows(view: PageView, node: NodeState | None) -> list[Row]:
 
 
 def _why(snapshot: Snapshot, node: NodeState | None) -> str:
-    """The reason of its bad state."""
     if node is None:
         return "No nsqlookupd that answers knows this node."
     if node.error and not node.seen_s:

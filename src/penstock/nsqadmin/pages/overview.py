@@ -63,7 +63,6 @@ def draw_counter(view: PageView) -> None:
 
 
 def _lately(view: PageView, series: str, field: str) -> list[float]:
-    """The course of a series in the last minutes."""
     samples = view.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
     return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
@@ -83,9 +82,6 @@ def _first_steps(view: PageView) -> None:
         empty.set_visibility(bool(snapshot.nodes) and answers and not snapshot.topics)
 
     layout.follow(view, show)
-
-
-# --- findings ---
 
 
 def _attention(view: PageView) -> None:
@@ -144,9 +140,6 @@ def _level(colour: str, icon: str, text: str) -> None:
         parts.written("span", text)
 
 
-# --- topics that stand out ---
-
-
 def _ranks(
     view: PageView, title: str, field: str, amount: Callable[[TopicState], float],
     text: Callable[[float], str],
@@ -175,9 +168,6 @@ def _ranks(
             curve.show(_lately(view, topic.name, field))
 
     layout.follow(view, show)
-
-
-# --- nodes ---
 
 
 def _nodes(view: PageView) -> None:
@@ -227,11 +217,7 @@ class _Card:
         self._disk.show(*states.disk_of(node))
 
 
-# --- numbers ---
-
-
 def flow_of(snapshot: Snapshot) -> resource.Figures:
-    """Rates and backlog."""
     channels = list(snapshot.channels())
     oldest = resource.oldest_in(channels)
     where = f"{oldest.topic}/{oldest.name}" if oldest else ""
@@ -246,7 +232,6 @@ def flow_of(snapshot: Snapshot) -> resource.Figures:
 
 
 def facts_of(snapshot: Snapshot) -> resource.Figures:
-    """The rest, which is looked at when something is wrong."""
     nodes = snapshot.nodes.values()
     up = sum(one.can_be_asked for one in nodes)
     channels = list(snapshot.channels())

@@ -75,7 +75,6 @@ def section(words: str) -> ui.element:
 
 
 def row(classes: str = "heading") -> ui.element:
-    """Elements side by side."""
     return ui.element("div").classes(classes)
 
 
@@ -89,7 +88,6 @@ def soft(words: str = "") -> ui.label:
 
 
 def more(found: Sequence[object], most: int) -> None:
-    """How many are not shown."""
     if len(found) > most:
         soft(f"and {len(found) - most:,} more")
 

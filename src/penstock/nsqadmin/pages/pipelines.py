@@ -139,7 +139,6 @@ def commit_age_s(run: Run, now_s: float) -> int | None:
 
 
 def what_of(run: Run) -> str:
-    """Its subject: a topic, a table, or topics."""
     options = run.state.options
     found = [options.get("topic"), options.get("to"), run.state.table, options.get("topics")]
     first = next((one for one in found if one), "")
@@ -182,7 +181,6 @@ def summary(view: PageView) -> str:
 
 
 def line(view: PageView) -> None:
-    """For the overview."""
     link = ui.link("", view.link("pipelines"))
 
     def show() -> None:
@@ -316,7 +314,6 @@ _TILES = ("Messages", "Rate", "Behind", "Lag", "Left", "Last commit", "Took")
 
 
 def _known(run: Run, phase: str, now_s: float) -> dict[str, tuple[str, str]]:
-    """The text of the tiles, as far as known."""
     state = run.state
     goes_on = phase in ("started", "running")
     found = {"Took": (words.span(duration_s(state, phase, now_s)), words.clock(state.started_s))}

@@ -37,7 +37,6 @@ class _Panel:
         ui.timer(0.05, self._show, once=True)
 
     def _nodes(self) -> list[str]:
-        """The nodes that have it and answer."""
         latest, about = self._view.deps.watch.latest, self._about
         having = latest.topics.get(about["topic"])
         nodes = having.nodes if having else []
@@ -73,8 +72,6 @@ class _Panel:
                     parts.named(back.props("flat dense"), f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
 
-    # --- changing ---
-
     def _changes(self) -> dict[str, str]:
         """Only changed values, so that differences between nodes stay elsewhere."""
         found = {}
@@ -100,8 +97,6 @@ class _Panel:
         if await layout.change(view, role, f"configure_{kind}", about, run, detail,
                                question if role >= Role.DESTROY else "", name):  # fmt: skip
             await self._show()
-
-    # --- settings of flags ---
 
     async def _show_flags(self) -> None:
         self._flags.clear()

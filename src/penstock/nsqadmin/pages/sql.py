@@ -63,8 +63,6 @@ class Console:
             with ui.element("div").classes("writing"):
                 self._writing()
 
-    # --- tables and topics ---
-
     def _things(self) -> None:
         with ui.element("section").classes("panel things"):
             parts.written("h3", "Topics")
@@ -118,8 +116,6 @@ class Console:
                 lakes = ", ".join(self._view.deps.options.lake)
                 text = f"None below {lakes} yet." if lakes else "-lake names no tables."
                 parts.soft(text)
-
-    # --- writing and running ---
 
     def _writing(self) -> None:
         first, *more = examples(self._topic).items()
@@ -182,8 +178,6 @@ class Console:
             self._show(reply, took_s)
         finally:
             self._button.enable()
-
-    # --- the result ---
 
     def _show(self, reply: Reply, took_s: float) -> None:
         self._area.clear()

@@ -57,7 +57,6 @@ def paused(of: TopicState | ChannelState | None) -> str:
 
 
 def silent(node: NodeState) -> str:
-    """The figures of a node while it is silent."""
     if not node.stale_s:
         return "" if node.is_up else "node down"
     state = "node down" if node.error else "no answer"

@@ -77,8 +77,6 @@ def figures_of(topic: TopicState) -> resource.Figures:
     }  # fmt: skip
 
 
-# --- channels ---
-
 _CHANNELS = [
     column("name", "Channel", "link", to=lambda link, one: link("topics", one.topic, one.name),
            flex=2, minWidth=110),
@@ -116,8 +114,6 @@ def channel_rows(view: PageView, name: str, snapshot: Snapshot) -> list[Row]:
         ))  # fmt: skip
     return rows
 
-
-# --- nodes ---
 
 _NODES = [to_node(attrgetter("node.address")), *resource.TOPIC_ON_NODE]
 

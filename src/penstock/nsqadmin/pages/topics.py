@@ -86,8 +86,6 @@ class Topics:
             if (self._with_internal or not topic.is_internal) and fits(topic, attention)
         ]  # fmt: skip
 
-    # --- filters ---
-
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown
         bar.remember(self._view, _COOKIE, str(int(shown)))
