@@ -32,29 +32,16 @@ from penstock.net.api import (
     json_response,
 )
 from penstock.net.exchange import Request, Response
-from penstock.net.relay import REPEATED
+from penstock.nsqd.http import targets
 from penstock.nsqd.http.arguments import FALSE, TRUE
 from penstock.nsqd.http.deps import Call, Deps, parameters_of, unavailable
-from penstock.nsqd.http.targets import (
-    ANYWHERE,
-    check_partition,
-    due_ns_of,
-    headers_of,
-    is_stamped,
-    joined,
-    own_partition,
-    partition_of,
-    stamp_of,
-    target_of,
-    trace_id_of,
-    with_context,
-)
 from penstock.nsqd.publishing import Headed
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.trace_ids import split_many
 
 log = logging.getLogger("penstock.nsqd")
 
+REPEATED = "X-Penstock-Repeated"  # header of an answer: the message was stored before
 _read_size = struct.Struct(">I").unpack_from
 
 Publish = Callable[[Topic, Request, Parameters, Answer], None]
@@ -93,13 +80,13 @@ class HttpPublishing:
     def _publish_one(
         self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
     ) -> None:
-        due_ns = due_ns_of(self._deps, parameters) if "defer" in parameters else 0
-        partition, sections = ANYWHERE
+        due_ns = targets.due_ns_of(self._deps, parameters) if "defer" in parameters else 0
+        partition, sections = targets.ANYWHERE
         if len(parameters) > 1 or topic.needs_partition or topic.extended:
-            partition, sections = target_of(topic, parameters)
+            partition, sections = targets.target_of(topic, parameters)
             if topic.extended:
-                sections = with_context(request, sections)
-            if is_stamped(parameters):
+                sections = targets.with_context(request, sections)
+            if targets.is_stamped(parameters):
                 given = () if sections is None else (sections,)
                 self._publish_stamped(topic, [request.body], parameters, answer, sections=given)
                 return
@@ -111,11 +98,11 @@ class HttpPublishing:
     ) -> None:
         body, options = request.body, self._deps.options
         pack = _pack(parameters.get("binary", "false"))
-        due_ns = due_ns_of(self._deps, parameters)
-        partition, sections = target_of(topic, parameters)
+        due_ns = targets.due_ns_of(self._deps, parameters)
+        partition, sections = targets.target_of(topic, parameters)
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
-        if count > 0 and is_stamped(parameters):
+        if count > 0 and targets.is_stamped(parameters):
             self._publish_stamped(topic, pack_bodies(pack, body), parameters, answer)
         elif count > 0:
             done = self._answering(answer)
@@ -137,7 +124,7 @@ class HttpPublishing:
     def pubtrace(self, call: Call) -> None:
         if not call.request.body:
             raise HttpError(400, "MSG_EMPTY")
-        message = Traced(trace_id_of(call.parameters), call.request.body)
+        message = Traced(targets.trace_id_of(call.parameters), call.request.body)
         self._publish_traced(call, [message])
 
     def mpubtrace(self, call: Call) -> None:
@@ -157,7 +144,7 @@ class HttpPublishing:
     def pub_ext(self, call: Call) -> None:
         if not call.request.body:
             raise HttpError(400, "MSG_EMPTY")
-        headers, found = headers_of(call.request, call.parameters)
+        headers, found = targets.headers_of(call.request, call.parameters)
 
         def publish(topic: Topic) -> None:
             message = _headed(topic, call.request, headers, found)
@@ -171,17 +158,18 @@ class HttpPublishing:
         key: bytes | None = None,
     ) -> None:  # fmt: skip
         parameters = call.parameters
-        partition = partition_of(topic, parameters)
-        if is_stamped(parameters):
+        partition = targets.partition_of(topic, parameters)
+        if targets.is_stamped(parameters):
             if key is not None:
-                raise own_partition(key.decode("utf-8"))
+                raise targets.own_partition(key.decode("utf-8"))
             bodies, sections = [one.body for one in messages], [one.sections for one in messages]
             self._publish_stamped(topic, bodies, parameters, call.answer, reply, sections)
             return
         if partition == ANY and key is not None:
             partition = topic.partition_of_key(key)
-        check_partition(topic, partition)
-        due_ns, done = due_ns_of(self._deps, parameters), self._answering(call.answer, reply)
+        targets.check_partition(topic, partition)
+        due_ns = targets.due_ns_of(self._deps, parameters)
+        done = self._answering(call.answer, reply)
         self._take(topic.publish_located, messages, due_ns, done, partition)
 
     # --- common parts ---
@@ -218,7 +206,7 @@ class HttpPublishing:
         sections: Sequence[Sections] = (),
     ) -> None:
         """A publish of an idempotent producer. Raises HttpError."""
-        stamp, due_ns = stamp_of(parameters), due_ns_of(self._deps, parameters)
+        stamp, due_ns = targets.stamp_of(parameters), targets.due_ns_of(self._deps, parameters)
         finish = self._answering(answer, reply or just_ok)
 
         def done(error: PenstockError | None, where: Stored | None) -> None:
@@ -261,7 +249,7 @@ def _headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> H
             rule = "it takes no headers but key and ##trace_id"
             raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
         return Headed(b"", found.key, trace_id, request.body)
-    headers, context_id = joined(request, headers) or (headers, found.context_id)
+    headers, context_id = targets.joined(request, headers) or (headers, found.context_id)
     given = found.trace_id is not None
     return Headed(headers, found.key, trace_id, request.body, 0 if given else context_id)
 
