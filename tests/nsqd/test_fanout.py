@@ -23,21 +23,19 @@ class Node:
         member: Any = SimpleNamespace(
             own=1,
             leaders=lambda topic: LEADERS.get(topic, []),
-            http_address="node{}:4151".format,
             dead_letter_topic="{}.{}.dead".format,
         )
         self.table = {path: Route(POST, self._here) for path in (*PATHS, fanout.REDRIVE)}
-        fetcher: Any = SimpleNamespace(request=self._request)
-        FanOut(member, fetcher, "").spread(self.table)
+        peers: Any = SimpleNamespace(ask=self.ask_other)
+        FanOut(member, peers).spread(self.table)
 
     def _here(self, request: Request, answer: Any) -> None:
         self.asked.append(request.target)
         answer(Response(200))
 
-    async def _request(self, method: str, url: str, body: bytes, *_: object) -> Any:
-        self.asked.append(url.removeprefix("http://"))
-        found = json.dumps({"redriven": self._redriven.pop(0)}).encode()
-        return SimpleNamespace(status=200, headers={}, body=found)
+    async def ask_other(self, nodes: list[int], request: Request, outcome: str) -> Response:
+        self.asked += [f"node {node}: {request.target}" for node in nodes]
+        return Response(200, json.dumps({"redriven": self._redriven.pop(0)}).encode())
 
     async def ask(self, path: str, query: str) -> Response:
         answers: list[Response] = []
@@ -61,5 +59,5 @@ async def test_the_count_of_a_redrive_is_for_all_leaders_of_dead_letters_togethe
     answer = await node.ask(fanout.REDRIVE, query)
     assert json.loads(answer.body) == {"redriven": 5}
     more = "topic=orders&channel=billing&count={}&only_here=true"
-    urls = [f"node{number}:4151/channel/redrive?{more}" for number in (2, 3)]
+    urls = [f"node {number}: /channel/redrive?{more}" for number in (2, 3)]
     assert node.asked == [urls[0].format(5), urls[1].format(2)]

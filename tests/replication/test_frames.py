@@ -42,9 +42,11 @@ from penstock.replication.side_frames import (
     BatchAnswered,
     Ending,
     HasTable,
+    RequestAnswered,
     RequestRange,
     SendBatch,
     SendRange,
+    SendRequest,
     SendTable,
     lacking,
 )
@@ -94,6 +96,8 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(RequestRange, u64, u64, u64),
     st.builds(SendRange, u64, u64, chains, st.binary(max_size=300)),
     st.builds(SendBatch, u64, u64, st.booleans(), st.binary(max_size=300)),
+    st.builds(SendRequest, u64, u64, st.binary(max_size=300)),
+    st.builds(RequestAnswered, u64, u64, st.binary(max_size=300)),
     st.builds(BatchAnswered, u64, u64, st.sampled_from(Ending), u64, u64, st.text(max_size=200)),
     st.builds(Note, st.just(0), st.binary(max_size=300)),
 )

@@ -195,9 +195,9 @@ class View:
     def is_pending(self) -> bool:
         return bool(self._pending)
 
-    def nodes_for(self, topic: str, any_node: bool = False) -> list[NodeDocument]:
-        """Live nodes with HTTP and a replica of the topic: its leaders first, and nodes without a
-        replica last, if those will do."""
+    def nodes_for(self, topic: str, any_node: bool = False) -> list[int]:
+        """Live nodes with a replica of the topic: its leaders first, and nodes without a replica
+        last, if those will do."""
         ranks: dict[int, int] = {}
         for _, held in self.partitions.of(topic):
             leader = held.document.leader
@@ -206,10 +206,10 @@ class View:
                 ranks[member.node] = min(rank, ranks.get(member.node, rank))
         live = [
             (ranks.get(number, _NO_REPLICA), number)
-            for number, held in self.nodes.items()
-            if held.document.http_port and (any_node or number in ranks)
+            for number in self.nodes
+            if any_node or number in ranks
         ]
-        return [self.nodes[number].document for _, number in sorted(live)]
+        return [number for _, number in sorted(live)]
 
     def check_intact(self, key: str) -> None:
         """Raises Refused: the document broke its rules, so nothing may be derived from it."""

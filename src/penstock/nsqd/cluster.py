@@ -21,7 +21,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,21 +65,22 @@ from penstock.kernel import murmur3_32
 from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger, LedgerNode
-from penstock.net.api import POST, Route
+from penstock.net.api import POST, Api, Route
 from penstock.net.etcd.address import EtcdAddress, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
-from penstock.net.fetch import Fetcher
 from penstock.net.gate import is_loopback_host
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
-from penstock.nsqd.cluster_state import ClusterState, change_node
+from penstock.nsqd.cluster_state import ClusterState, change_node, clock_difference
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
+from penstock.nsqd.peer_requests import PeerRequests
 from penstock.nsqd.topic_import import OwnTopic, TopicImport, check_import, own_topics
 from penstock.replication.frames import NO_TARGET, Note, Target, encode
+from penstock.replication.side_frames import RequestAnswered, SendRequest
 
 log = logging.getLogger("penstock.cluster")
 
@@ -125,6 +126,7 @@ class ClusterMember:
         self.links: PeerLinks
         self.cluster: ClusterNode
         self.state: ClusterState
+        self.requests: PeerRequests
 
     # --- start ---
 
@@ -339,7 +341,7 @@ class ClusterMember:
         self._raise_id_floor()
         health, differs = self._broker.context.health, self.cluster.participant.clock_ahead_ns
         health.show("", Trouble.CLUSTER, self.trouble())
-        health.show("", Trouble.CLOCK_DIFFERS, _difference(differs))
+        health.show("", Trouble.CLOCK_DIFFERS, clock_difference(differs))
 
     def _raise_id_floor(self) -> None:
         """Keep the floor ahead of the ids in use: a replacement of this node begins above it."""
@@ -377,6 +379,7 @@ class ClusterMember:
         self._soon()
 
     def unlinked(self, node: int) -> None:
+        self.requests.unlinked(node)
         self.cluster.unlinked(node)
         self._soon()
 
@@ -387,6 +390,8 @@ class ClusterMember:
     def received(self, node: int, target: Target, frame: Any) -> None:
         if isinstance(frame, Note):
             self.cluster.receive_message(node, decode_message(node, frame.data))
+        elif isinstance(frame, SendRequest | RequestAnswered):
+            self.requests.receive(node, frame)
         else:
             self.cluster.receive(node, target, frame)
         if self._has_work() or self.cluster.is_due:
@@ -402,13 +407,14 @@ class ClusterMember:
         health = self._broker.context.health.text
         return self.state.document(self.ledger.node.generation, self.trouble(), health)
 
-    def extend(self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]) -> None:
+    def extend(self, routes: Api) -> None:
         """Verbs about messages reach the leaders of all partitions, and nodes have a state."""
-        change = partial(change_node, self.view, self.coordinator)
+        table, change = routes.table, partial(change_node, self.view, self.coordinator)
         table["/cluster/node"] = Route(POST, change)
         table |= Restoring(self.own, self.view, self._broker.topics, self.coordinator).table()
-        secret = secrets[0].decode("ascii") if secrets else ""
-        FanOut(self, fetcher, secret).spread(table)
+        seconds_max = self._options.http_client_request_timeout_ns / limits.SECOND
+        self.requests = PeerRequests(self._incarnation, self.links, routes.serve, seconds_max)
+        FanOut(self, self.requests).spread(table)
 
     @property
     def own(self) -> int:
@@ -439,10 +445,6 @@ class ClusterMember:
     def has_replica(self, topic: str) -> bool:
         found = self._broker.topics.get(topic)
         return found is not None and bool(found.replicas)
-
-    def http_address(self, node: int) -> str:
-        held = self.view.nodes.get(node)
-        return held.document.http_address if held is not None else ""
 
     def trouble(self) -> str:
         """Why this node cannot do its part at present; empty: it does."""
@@ -537,21 +539,6 @@ _WHAT_TO_DO = (
     "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
     "-cluster-replace"
 )
-
-
-def _difference(ahead_ns: int) -> str:
-    """The difference between this node's clock and most of the others, for people; empty: none that
-    matters."""
-    seconds = round(abs(ahead_ns) / limits.SECOND)
-    if abs(ahead_ns) < limits.CLOCK_DIFFERS_NS:
-        return ""
-    units = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
-    amount = next(f"{seconds // unit} {name}" for name, unit in units if seconds >= 2 * unit)
-    way = "ahead of" if ahead_ns > 0 else "behind"
-    return (
-        f"the clock is {amount} {way} those of most other nodes: set it right. Timestamps and due "
-        "times of messages jump with each change of leadership"
-    )
 
 
 def _boot_id() -> bytes:

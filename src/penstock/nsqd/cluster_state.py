@@ -19,7 +19,7 @@ from penstock.cluster.coordinator import Put, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import DRAINING, MEMBERSHIP, REMOVED, STATES, identity_text
 from penstock.cluster.metadata_topics import target_for
 from penstock.errors import StorageError
-from penstock.limits import NODE_ID_MAX, SECOND
+from penstock.limits import CLOCK_DIFFERS_NS, NODE_ID_MAX, SECOND
 from penstock.net.api import EMPTY, Answer, HttpError, because, error_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
@@ -263,3 +263,18 @@ def _answer(settled: Settled, answer: Answer) -> None:
     else:
         details = {"changed": "unknown"}
         answer(error_response(HttpError(503, "FAILED etcd does not answer", details=details)))
+
+
+def clock_difference(ahead_ns: int) -> str:
+    """The difference between this node's clock and most of the others, for people; empty: none that
+    matters."""
+    seconds = round(abs(ahead_ns) / SECOND)
+    if abs(ahead_ns) < CLOCK_DIFFERS_NS:
+        return ""
+    units = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+    amount = next(f"{seconds // unit} {name}" for name, unit in units if seconds >= 2 * unit)
+    way = "ahead of" if ahead_ns > 0 else "behind"
+    return (
+        f"the clock is {amount} {way} those of most other nodes: set it right. Timestamps and due "
+        "times of messages jump with each change of leadership"
+    )

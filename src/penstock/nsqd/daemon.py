@@ -230,7 +230,7 @@ class Daemon:
         )
         routes.table |= routes.routes_of(drain_routes(self.drain))
         if self.member is not None:
-            self.member.extend(routes.table, self._fetcher, self._secrets)
+            self.member.extend(routes)
         return routes
 
     def _identity(self) -> Identity:

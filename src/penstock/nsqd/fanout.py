@@ -1,4 +1,4 @@
-"""Verbs at any node of a cluster.
+"""Verbs at any node of a cluster: other nodes are asked over their links (`peer_requests`).
 
 **About messages**: each leader of a partition does its part.
 
@@ -36,12 +36,10 @@ from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
 from penstock.net.api import Answer, HttpError, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.net.relay import pass_on
-from penstock.net.secret_file import bearer
 
 if TYPE_CHECKING:
-    from penstock.net.fetch import Fetcher
     from penstock.nsqd.cluster import ClusterMember
+    from penstock.nsqd.peer_requests import PeerRequests
 
 _ONLY_HERE = b"only_here="  # of the query, which the verbs do not know
 ABOUT_ALL = frozenset(
@@ -67,19 +65,14 @@ ABOUT_METADATA = frozenset(
     }
 )  # fmt: skip
 OF_PRODUCERS = frozenset({"/pub", "/mpub", "/pubtrace", "/mpubtrace", "/pub_ext"})
-_TRACE_HEADERS = ("traceparent", "tracestate")
-_EXT = b"x-nsqext-"
 Serve = Callable[[Request, Answer], None]
 Far = Callable[[Serve, Request, Answer], None]
 
 
 class FanOut:
-    """`secret`: the one that other nodes require for changes; empty: none."""
-
-    def __init__(self, member: ClusterMember, fetcher: Fetcher, secret: str) -> None:
+    def __init__(self, member: ClusterMember, peers: PeerRequests) -> None:
         self._member = member
-        self._fetcher = fetcher
-        self._credentials = bearer(secret)
+        self._peers = peers
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spread(self, table: dict[str, Route]) -> None:
@@ -106,7 +99,7 @@ class FanOut:
         if leader is None or leader == self._member.own:
             serve(request, answer)
         else:
-            self._begin(self._publish_at(request, leader, answer))
+            self._begin(self._pass_on_to([leader], request, answer, "stored"))
 
     def _producers_leader(self, request: Request) -> int | None:
         """None: the producer's leader is absent at present, or the request is invalid, and is
@@ -118,22 +111,13 @@ class FanOut:
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
         return self._member.leader_of_producer(parameters.get("topic", ""), key)
 
-    async def _publish_at(self, request: Request, node: int, answer: Answer) -> None:
-        names = [*_TRACE_HEADERS]
-        names += [(_EXT + name).decode("latin-1") for name, _ in request.headers(_EXT)]
-        found = {name: request.header(name.encode("latin-1")) for name in names}
-        headers = {name: value.decode("latin-1") for name, value in found.items() if value}
-        addresses = [self._member.http_address(node)]
-        answer(await self._pass_on(request, addresses, headers, "stored"))
-
     def _at_a_replica(self, serve: Serve, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         member, topic = self._member, parameters.get("topic", "")
         held = member.view.topics.get(topic)
         is_there = held is not None and not held.document.deleted  # else it is a tombstone
         if is_there and not member.has_replica(topic):
-            nodes = member.view.nodes_for(topic)
-            self._begin(self._pass_on_to([one.http_address for one in nodes], request, answer))
+            self._begin(self._pass_on_to(member.view.nodes_for(topic), request, answer))
         else:
             serve(request, answer)
 
@@ -142,8 +126,10 @@ class FanOut:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _pass_on_to(self, addresses: list[str], request: Request, answer: Answer) -> None:
-        answer(await self._pass_on(request, addresses))
+    async def _pass_on_to(
+        self, nodes: list[int], request: Request, answer: Answer, outcome: str = "changed"
+    ) -> None:
+        answer(await self._pass_on(request, nodes, outcome))
 
     def _at_all_leaders(self, serve: Serve, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
@@ -188,7 +174,7 @@ class FanOut:
             if left:
                 query = urlencode(parameters | {"count": left}).encode()
                 request = request._replace(query=query)
-            response = await self._pass_on(request, [self._member.http_address(node)])
+            response = await self._pass_on(request, [node])
             if response.status != 200:
                 answer(response)
                 return
@@ -203,8 +189,7 @@ class FanOut:
         self, request: Request, others: list[int], local: asyncio.Future[Response] | None,
         answer: Answer,
     ) -> None:  # fmt: skip
-        addresses = map(self._member.http_address, others)
-        asked = await asyncio.gather(*(self._pass_on(request, [one]) for one in addresses))
+        asked = await asyncio.gather(*(self._pass_on(request, [one]) for one in others))
         responses = [*([await local] if local is not None else []), *asked]
         done = [one for one in responses if one.status == 200]
         failed = [one for one in responses if one.status != 200]
@@ -213,16 +198,10 @@ class FanOut:
         answer(join_answers(done) if done and (not failed or is_elsewhere) else failed[0])
 
     async def _pass_on(
-        self,
-        request: Request,
-        addresses: list[str],
-        headers: Mapping[str, str] | None = None,
-        outcome: str = "changed",
+        self, request: Request, nodes: list[int], outcome: str = "changed"
     ) -> Response:
-        target, credentials = f"{request.target}&only_here=true", self._credentials
-        return await pass_on(
-            self._fetcher, request, target, addresses, credentials, headers, outcome
-        )
+        here = request._replace(query=request.query + b"&only_here=true")
+        return await self._peers.ask(nodes, here, outcome)
 
 
 def join_answers(responses: list[Response]) -> Response:

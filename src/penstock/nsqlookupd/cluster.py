@@ -9,8 +9,9 @@ an nsqd (`Relay`).
 
 import asyncio
 import logging
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,14 +25,15 @@ from penstock.cluster.documents import LOOKUP, Lookup
 from penstock.cluster.registration import Leased, leave
 from penstock.cluster.view import View
 from penstock.cluster.watch import Phase, Watching
-from penstock.net.api import EMPTY, Answer, Parameters
+from penstock.errors import ConfigError, FetchFailed
+from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
 from penstock.net.query import whole_number
-from penstock.net.relay import pass_on
 from penstock.net.tasks import Tasks
+from penstock.net.tls import client_context
 from penstock.nsqlookupd.controller import ControllerService
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
@@ -108,13 +110,33 @@ class Relay:
         query = urlencode(parameters, errors="surrogateescape")
         credentials = (request.header(b"authorization") or b"").decode("latin-1")
         is_new = request.path in (CREATE, CHANNEL_CREATE)
-        nodes = self._view.nodes_for(parameters["topic"], any_node=is_new)
-        addresses = [node.http_address for node in nodes]
-        target = f"{request.path}?{query}"
-        found = await pass_on(self._fetcher, request, target, addresses, credentials)
+        numbers = self._view.nodes_for(parameters["topic"], any_node=is_new)
+        nodes = [self._view.nodes[number].document for number in numbers]
+        addresses = [node.http_address for node in nodes if node.http_port]
+        found = await self._ask_first(addresses, f"{request.path}?{query}", credentials)
         if found.status == 404 and request.path == DELETE:
             return EMPTY  # by another nsqlookupd, and as of a topic that none knows
         return found
+
+    async def _ask_first(self, addresses: Iterable[str], target: str, credentials: str) -> Response:
+        """The answer of the first that can be reached: the others have not heard of it. Where one
+        may have heard it and has not answered, the outcome is not known."""
+        reasons = []
+        for address in addresses:
+            url = f"http://{address}{target}"
+            try:
+                found = await self._fetcher.request("POST", url, b"", None, credentials)
+            except FetchFailed as failed:
+                if failed.sent:
+                    unknown = {"changed": "unknown"}
+                    return error_response(HttpError(503, f"FAILED {failed}", details=unknown))
+                reasons.append(f"{address}: {failed.reason}")
+                continue
+            kind = found.headers.get("content-type", "") if found.body else ""
+            return Response(found.status, found.body, kind, NSQ_HEADER)
+        why = "; ".join(reasons) or "none is alive"
+        code = f"FAILED no nsqd with a replica can be reached: {why}"
+        return error_response(HttpError(503, code))
 
 
 def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:
@@ -241,6 +263,17 @@ class ClusterLookup:
         await gone.wait()
 
 
+def _client_tls(options: Options) -> ssl.SSLContext | None:
+    """For nsqds that require TLS; None: the system's authorities. Raises ConfigError."""
+    pair = options.http_client_tls_cert, options.http_client_tls_key
+    files = options.http_client_tls_root_ca_file, *pair
+    try:
+        return client_context(*files) if any(files) else None
+    except OSError as error:
+        shown = ", ".join(filter(None, files))
+        raise ConfigError("http-client-tls-root-ca-file", shown, str(error)) from error
+
+
 @asynccontextmanager
 async def following(
     options: Options,
@@ -254,7 +287,8 @@ async def following(
     secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
     tcp_port, http_port = max(about["tcp_port"], 0), max(about["http_port"], 0)  # -1: no port
     own = Lookup(about["broadcast_address"], tcp_port, http_port, __version__)
-    fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, keeps_connections=False)
+    tls = _client_tls(options)
+    fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, tls=tls, keeps_connections=False)
     log.info("cluster %s (%s)", address.cluster, ",".join(address.endpoints))
     coordinator = EtcdCoordinator(address, secrets, on_fault)
     cluster = ClusterLookup(address.cluster, own, coordinator, registry, clock, fetcher, on_fault)

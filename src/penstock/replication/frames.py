@@ -32,6 +32,7 @@ Numbers are big endian. Fields, in this order:
 | 17, 18 | of the table of producers: [side_frames.py](side_frames.py) | | |
 | 19, 20 | of the repair of a corrupt range: [side_frames.py](side_frames.py) | | |
 | 21, 22 | of forwarded publishes: [side_frames.py](side_frames.py) | | |
+| 23, 24 | of requests that another node answers: [side_frames.py](side_frames.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the log. An
 unknown version or kind ends the link: both sides agreed on their language when it was made.
@@ -73,6 +74,7 @@ from penstock.replication.side_frames import (
     FrameKind,
     JournalFrame,
     RangeFrame,
+    RequestFrame,
     TableFrame,
     flat,
 )
@@ -138,6 +140,7 @@ Frame = (
     | TableFrame
     | RangeFrame
     | ForwardFrame
+    | RequestFrame
     | Note
 )
 

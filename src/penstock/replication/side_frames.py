@@ -10,6 +10,15 @@ an answer to an earlier incarnation is not taken for one to this incarnation. Th
 log; the leader fills in its offset, ids, time and epoch, and answers with the position of its first
 message. `moved` 1: the messages were stored before, and only change their place (dead letters).
 
+The frames of a request that another node answers, of no partition, and their bytes.
+
+| kind | | fields | then |
+|---|---|---|---|
+| 23 | SendRequest | number u64; before u32, crc u32 | payload: the request |
+| 24 | RequestAnswered | number u64; before u32, crc u32 | payload: the answer |
+
+[nsqd/peer_requests.py](../nsqd/peer_requests.py) has the session and the content.
+
 The frames that fetch a corrupt range from another replica, and their bytes.
 
 | kind | | fields | then |
@@ -92,6 +101,18 @@ class BatchAnswered(NamedTuple):
     reason: str = ""
 
 
+class SendRequest(NamedTuple):
+    session: int
+    number: int
+    packed: bytes | bytearray
+
+
+class RequestAnswered(NamedTuple):
+    session: int  # that of the request
+    number: int
+    packed: bytes | bytearray
+
+
 class RequestRange(NamedTuple):
     session: int
     start: int
@@ -132,6 +153,7 @@ class HasTable(NamedTuple):
 
 
 ForwardFrame = SendBatch | BatchAnswered
+RequestFrame = SendRequest | RequestAnswered
 RangeFrame = RequestRange | SendRange
 TableFrame = SendTable | HasTable
 JournalFrame = (
@@ -225,4 +247,6 @@ SIDE_KINDS = (
     flat(21, SendBatch, "a batch that is handed on", ">QB", "batch"),
     flat(22, BatchAnswered, "an answer to a batch", ">QBQQ", "reason",
          _reason, lambda it: _cut(it.reason)),
+    flat(23, SendRequest, "a request", ">Q", "packed"),
+    flat(24, RequestAnswered, "an answer to a request", ">Q", "packed"),
 )  # fmt: skip

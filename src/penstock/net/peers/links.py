@@ -170,6 +170,10 @@ class PeerLinks:
         if lane is PeerLane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
             asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
 
+    def is_linked(self, node: int) -> bool:
+        link = self.links.get(node)
+        return link is not None and link.is_whole
+
     def has_room(self, node: int) -> bool:
         """Is there room for another piece on the bulk lane?"""
         link = self.links.get(node)
