@@ -20,7 +20,8 @@ OFFICIAL = {
 }  # fmt: skip
 OURS = {
     "log-format", "http-allowed-host", "http-secret-file", "cluster", "cluster-etcd-ca",
-    "cluster-password-file",
+    "cluster-password-file", "http-client-tls-root-ca-file", "http-client-tls-cert",
+    "http-client-tls-key",
 }  # fmt: skip
 
 

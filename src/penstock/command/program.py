@@ -26,6 +26,9 @@ CONNECT_TIMEOUT = flag(limits.FETCH_CONNECT_NS, "time to connect for an outgoing
                        bounds=(limits.MS, None))  # fmt: skip
 REQUEST_TIMEOUT = flag(limits.FETCH_REQUEST_NS, "time for an outgoing HTTP request, in all",
                        bounds=(limits.MS, None))  # fmt: skip
+CLIENT_CA = flag("", "authorities for the certificates of nsqds and nsqlookupds")
+CLIENT_CERT = flag("", "certificate to show to nsqds and nsqlookupds")
+CLIENT_KEY = flag("", "key of that certificate")
 # of those that are commanded over HTTP
 ALLOWED_HOST = flag((), "host name under which HTTP clients and web pages may send requests, "
                     "besides this host's own; * for any (may be repeated)")  # fmt: skip

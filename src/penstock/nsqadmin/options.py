@@ -13,7 +13,15 @@ from urllib.parse import urlsplit
 
 from penstock import limits
 from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
-from penstock.command.program import CONNECT_TIMEOUT, REQUEST_TIMEOUT, CommonOptions, log_prefix
+from penstock.command.program import (
+    CLIENT_CA,
+    CLIENT_CERT,
+    CLIENT_KEY,
+    CONNECT_TIMEOUT,
+    REQUEST_TIMEOUT,
+    CommonOptions,
+    log_prefix,
+)
 from penstock.errors import ConfigError
 from penstock.net.gate import is_loopback_host
 
@@ -74,10 +82,9 @@ class Options(CommonOptions):
     http_client_request_timeout_ns: int = REQUEST_TIMEOUT
     http_client_tls_insecure_skip_verify: bool = flag(False, "accept any certificate of an nsqd or "
         "nsqlookupd")
-    http_client_tls_root_ca_file: str = flag("", "authorities for the certificates of nsqds and "
-        "nsqlookupds")
-    http_client_tls_cert: str = flag("", "certificate to show to nsqds and nsqlookupds")
-    http_client_tls_key: str = flag("", "key of that certificate")
+    http_client_tls_root_ca_file: str = CLIENT_CA
+    http_client_tls_cert: str = CLIENT_CERT
+    http_client_tls_key: str = CLIENT_KEY
     # --- ours ---
     http_client_secret_file: str = flag("", "file with the secret that nsqds and nsqlookupds want "
         "for changes (their -http-secret-file)")

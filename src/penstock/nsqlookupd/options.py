@@ -11,6 +11,9 @@ from penstock import limits
 from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
 from penstock.command.program import (
     ALLOWED_HOST,
+    CLIENT_CA,
+    CLIENT_CERT,
+    CLIENT_KEY,
     ETCD_CA,
     PASSWORD_FILE,
     SECRET_FILE,
@@ -41,6 +44,9 @@ class Options(CommonOptions):
         "empty: what nsqds register")
     cluster_etcd_ca: str = ETCD_CA
     cluster_password_file: str = PASSWORD_FILE
+    http_client_tls_root_ca_file: str = CLIENT_CA
+    http_client_tls_cert: str = CLIENT_CERT
+    http_client_tls_key: str = CLIENT_KEY
     # fmt: on
 
 
