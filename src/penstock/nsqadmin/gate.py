@@ -47,12 +47,9 @@ class LoginRefused(PenstockError):
 
 class Gate:
     def __init__(
-        self,
-        options: Options,
-        store: Store,
-        address: ListenAddress,
+        self, options: Options, store: Store, address: ListenAddress,
         clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._options = options
         self._store = store
         self._host = address.host.strip("[]")

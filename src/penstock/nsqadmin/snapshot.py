@@ -321,13 +321,9 @@ def _lean_row(row: Any) -> Any:
 
 
 def make(
-    time_s: float,
-    nodes: Mapping[str, NodeState],
-    names: Iterable[str],
-    errors: tuple[str, ...],
-    before: Snapshot,
-    cluster: Replication = NO_CLUSTER,
-) -> Snapshot:
+    time_s: float, nodes: Mapping[str, NodeState], names: Iterable[str], errors: tuple[str, ...],
+    before: Snapshot, cluster: Replication = NO_CLUSTER,
+) -> Snapshot:  # fmt: skip
     """`nodes` with their newest documents, `names` of topics that may have no nsqd, and the
     snapshot before."""
     topics = {name: TopicState(name) for name in names}

@@ -95,9 +95,8 @@ class AuditLog:
         empty = "Nothing that fits has been done."
         self._grid = Grid(_ENTRIES, "id", empty, "Audit log", "calc(100vh - 260px)")
         with parts.row():
-            self._older = ui.button("Older", on_click=lambda: self._go(self._last_id))
-            self._older.props("flat dense").set_enabled(False)
-            self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")
+            self._older = parts.small_button("Older", lambda: self._go(self._last_id))
+            self._newest = parts.small_button("Newest", lambda: self._go(0))
         ui.timer(2.0, lambda: None if self._before_id else self._show())
         self._show()
 

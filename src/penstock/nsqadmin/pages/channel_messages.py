@@ -20,6 +20,7 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.channel_messages import (
     POSITIONS,
     ChannelMessages,
+    DeadLetterRef,
     HeldMessage,
     Listed,
     Move,
@@ -138,18 +139,17 @@ class _Messages(_OfChannel):
         bodies = await self._channel.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
-            self._row(
-                node,
-                message,
-                _why(message, bodies[dead_letter(node, message)])
-                if state == DEAD
-                else _about(state, message),
-            )
-            for node, messages in listed.answers.items()
-            for message in messages
-        ]
+            self._row(node, message, bodies)
+            for node, messages in listed.answers.items() for message in messages
+        ]  # fmt: skip
 
-    def _row(self, node: str, message: Mapping[str, Any], about: str) -> Row:
+    def _row(
+        self, node: str, message: Mapping[str, Any], bodies: Mapping[DeadLetterRef, str]
+    ) -> Row:
+        if self._state == DEAD:
+            about = _why(message, bodies[dead_letter(node, message)])
+        else:
+            about = _about(self._state, message)
         topic = message.get("dead_letter_topic", self._about["topic"])
         id_, offset = message["id"], message["offset"]
         way = self._view.link("messages", topic, node=node, at=offset, open=offset,
@@ -317,8 +317,9 @@ class _Replay(_OfChannel):
             ui.label(described(move))
             parts.grow()
             if self._view.may(role):
-                button = ui.button("Move it there", on_click=partial(self._move, move, row))
-                parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
+                act = partial(self._move, move, row)
+                button = parts.small_button("Move it there", act, f"Move it on {move.node}")
+                button.props("color=negative")
             else:
                 parts.soft("Leaving messages out takes the role destroy.")
 

@@ -138,12 +138,9 @@ def _as_line(address: LogAddress, message: Message) -> bytes:
 
 
 async def ask(
-    view: PageView,
-    topic: str,
-    logs: TopicLogs,
-    shown: dict[str, OffsetSpan],
+    view: PageView, topic: str, logs: TopicLogs, shown: dict[str, OffsetSpan],
     asked: tuple[str, str],
-) -> None:
+) -> None:  # fmt: skip
     """Download the shown messages, or those between two positions."""
     with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
         which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")

@@ -98,7 +98,7 @@ def _idle(view: PageView, name: str, is_certain: bool) -> None:
         label = parts.soft()
         ui.timer(0.01, channels, once=True)
         if view.may(Role.DESTROY) and is_certain:
-            ui.button("Delete", on_click=delete).props("flat dense color=negative")
+            parts.small_button("Delete", delete).props("color=negative")
 
 
 def _creation(view: PageView) -> None:

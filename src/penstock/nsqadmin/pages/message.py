@@ -40,7 +40,7 @@ def panel(
             where = f"{words.moment(message.timestamp_ns)} on {address.node}{partition}"
             parts.soft(where)
             parts.grow()
-            ui.button("Close", on_click=close).props("flat dense")
+            parts.small_button("Close", close)
         _body(message, prefer)
         _actions(view, topic, address, message)
         _facts(message)
@@ -49,16 +49,16 @@ def panel(
 
 def _actions(view: PageView, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
-        copy = ui.button("Copy body").props("flat dense")
+        copy = parts.small_button("Copy body")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=COPY)
-        link = ui.button("Copy link").props("flat dense")
+        link = parts.small_button("Copy link")
         link.on("click", _copied_link, js_handler=_COPY_LINK)
         way = view.link("download", topic, node=address, offset=message.offset)
         ui.link("Download the body", way)
         ui.link("Its life", view.link("trace", topic=topic, id=message.id))
         if view.may(Role.OPERATE):
             again = partial(publish_again, view, topic, address, message)
-            ui.button("Publish again", on_click=again).props("flat dense")
+            parts.small_button("Publish again", again)
 
 
 def _copied_link(event: Any) -> None:
@@ -130,7 +130,7 @@ _COLOURS = {
 def _standing(view: PageView, topic: str, address: LogAddress, message: Message) -> None:
     with parts.row():
         ui.html("<h3>In the channels</h3>", sanitize=False)
-        look_again = ui.button("Look again").props("flat dense")
+        look_again = parts.small_button("Look again")
     area = ui.element("div").props('role="status"')
 
     async def show() -> None:

@@ -101,8 +101,7 @@ class _Browser:
         with parts.heading(f"Messages of {topic}", *trail):
             parts.grow()
             if view.may(Role.OPERATE) and self._nodes:
-                button = ui.button("Publish one", on_click=self._publish)
-                button.props("flat dense")
+                parts.small_button("Publish one", self._publish)
         if not self._nodes:
             ui.label("No nsqd that answers has this topic.").classes("empty")
             return
@@ -158,7 +157,7 @@ class _Browser:
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
                     parts.named(moment, "A time, in UTC")
-                    button = ui.button("Go there").props("flat dense")
+                    button = parts.small_button("Go there")
 
                     async def go() -> None:
                         menu.close()
@@ -170,15 +169,12 @@ class _Browser:
     def _below(self) -> None:
         with parts.row():
             self._note = parts.note()
-            self._stop_button = ui.button("Stop searching", on_click=self._stop)
-            self._on_button = ui.button("Go on searching", on_click=self._go_on)
+            self._stop_button = parts.small_button("Stop searching", self._stop)
+            self._on_button = parts.small_button("Go on searching", self._go_on)
             parts.grow()
-            earlier = ui.button("Earlier", on_click=partial(self._move, True))
-            later = ui.button("Later", on_click=partial(self._move, False))
-            self._save_button = ui.button("Download …", on_click=self._save)
-            buttons = (self._stop_button, self._on_button, earlier, later, self._save_button)
-            for button in buttons:
-                button.props("flat dense")
+            parts.small_button("Earlier", partial(self._move, True))
+            parts.small_button("Later", partial(self._move, False))
+            parts.small_button("Download …", self._save)
             self._stop_button.set_visibility(False)
             self._on_button.set_visibility(False)
 

@@ -132,15 +132,10 @@ async def check(view: PageView, address: str) -> None:
 def draw(view: PageView, address: str) -> None:
     frame = resource.Frame(view, _figures_of(None), "nodes", address)
     with frame.body:
-        resource.table(
-            view,
-            "Topics",
-            _TOPICS,
-            "topic",
-            "No topic of it is known.",
-            lambda snapshot: _topic_rows(view, snapshot.nodes.get(address)),
-            "24rem",
-        )
+        empty = "No topic of it is known."
+        resource.table(view, "Topics", _TOPICS, "topic", empty,
+                       lambda snapshot: _topic_rows(view, snapshot.nodes.get(address)),
+                       "24rem")  # fmt: skip
         partitions.replicas(view, lambda cluster: cluster.of_node(address), to_topic())
         chart.pair(view, series_of_node(address))
         _Process(view, address)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -81,6 +81,12 @@ def row(classes: str = "heading") -> ui.element:
 def grow() -> None:
     """Later elements of the row are right-aligned."""
     ui.element("div").classes("grow")
+
+
+def small_button(words: str, act: Callable[..., Any] | None = None, name: str = "") -> ui.button:
+    """Without a frame. `name` is for screen readers, where its words do not say enough."""
+    button = ui.button(words, on_click=act).props("flat dense")
+    return named(button, name) if name else button
 
 
 def soft(words: str = "") -> ui.label:

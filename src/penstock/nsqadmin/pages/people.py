@@ -66,8 +66,8 @@ def _draw_holder(one: User | Token, last: str, remove: Callable[[str], Awaitable
     ui.label(one.name)
     ui.label(one.role.name.lower()).classes("badge soft")
     parts.soft(f"since {words.clock(one.created_s)}, {last}")
-    button = ui.button("Remove", on_click=partial(remove, one.name))
-    parts.named(button.props("flat dense color=negative"), f"Remove {one.name}")
+    button = parts.small_button("Remove", partial(remove, one.name), f"Remove {one.name}")
+    button.props("color=negative")
 
 
 def _ago(time_s: float) -> str:
@@ -113,8 +113,7 @@ class Users:
             ui.label("this browser").classes("badge good")
         how = "by the provider" if one.is_by_provider else "by password"
         parts.soft(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}")
-        end = ui.button("End", on_click=partial(self._end, one)).props("flat dense")
-        parts.named(end, f"End the session of {one.user}")
+        parts.small_button("End", partial(self._end, one), f"End the session of {one.user}")
 
     async def _end(self, one: LoggedIn) -> None:
         run = partial(self._store.end_session, one.key)
@@ -200,7 +199,7 @@ class Tokens:
             with parts.row():
                 copy = ui.button("Copy").props("outline dense")
                 copy.on("click", lambda: ui.notify("The token is copied."), js_handler=COPY)
-                ui.button("Hide", on_click=self._made.clear).props("flat dense")
+                parts.small_button("Hide", self._made.clear)
             parts.soft("The program sends it as: Authorization: Bearer TOKEN")
 
     async def _remove(self, name: str) -> None:

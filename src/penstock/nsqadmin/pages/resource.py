@@ -101,7 +101,7 @@ class StateButtons:
             self._switch = parts.Switch("Pause", "Unpause", self._turn)
         if view.may(Role.DESTROY):
             for label, act in (("Empty", self._empty), ("Delete", self._delete)):
-                button = ui.button(label, on_click=act).props("flat dense color=negative")
+                button = parts.small_button(label, act).props("color=negative")
                 self._destroying.append(button)
 
     def _state(self, snapshot: Snapshot) -> TopicState | ChannelState:

@@ -68,8 +68,8 @@ class _Panel:
             with parts.row():
                 ui.label(held.origin).classes("changed-word" if held.own else "soft")
                 if held.own and self._view.may(setting.role):
-                    back = ui.button("Revert", on_click=partial(self._apply, {setting.name: ""}))
-                    parts.named(back.props("flat dense"), f"Revert {setting.name}")
+                    revert = partial(self._apply, {setting.name: ""})
+                    parts.small_button("Revert", revert, f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
 
     def _changes(self) -> dict[str, str]:

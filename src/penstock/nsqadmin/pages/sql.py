@@ -26,6 +26,7 @@ _LISTED_MAX = 200  # topics beside the statement: more is a search, which Ctrl+K
 _ROWS_NOTE = f"the first {limits.ADMIN_SQL_ROWS:,} rows are shown"
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _INSERT = "(e) => penstock.insert(e)"
+_OPENS = "icon-right=expand_more"
 _ITEM = "role=menuitem"  # of a list, says NiceGUI
 _KINDS = {"TIMESTAMP WITH TIME ZONE": "timestamptz"}
 _RECENT, _REMEMBER, _FORGET = (
@@ -125,19 +126,20 @@ class Console:
         self._sql.on("keydown.meta.enter", self._run)
         with parts.row():
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
-            with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
+            with parts.small_button("Examples").props(_OPENS), ui.menu():
                 for name, sql in more or [first]:
                     ui.menu_item(name, partial(self._sql.set_value, sql)).props(_ITEM)
-            recent = ui.button("Recent").props("flat dense icon-right=expand_more")
+            recent = parts.small_button("Recent").props(_OPENS)
             with recent:
                 self._recent = ui.menu()
             recent.on("click", self._show_recent)
             parts.grow()
-            self._saves = [ui.button("CSV", on_click=self._save_csv),
-                           ui.button("JSON", on_click=self._save_json)]  # fmt: skip
-            for button, text in zip(self._saves, ("CSV", "JSON"), strict=True):
-                parts.named(button.props("flat dense icon=download"), f"Download as {text}")
-                button.set_visibility(False)
+            self._saves = [
+                parts.small_button("CSV", self._save_csv, "Download as CSV"),
+                parts.small_button("JSON", self._save_json, "Download as JSON"),
+            ]
+            for button in self._saves:
+                button.props("icon=download").set_visibility(False)
         self._note = parts.note()
         self._area = ui.element("div")
 
