@@ -8,11 +8,13 @@ pausing, the start, the stop.
 What the kernel's objects belong to: `tail.owner` is the `Leader`, `window.owner` the `Channel`.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -59,6 +61,22 @@ from penstock.log.segment import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")
+_State = TypeVar("_State")
+
+
+class _Refusing(Generic[_State]):
+    """A state of the context that says which publishes are refused."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, broker: Broker, kind: type[Broker]) -> _State:
+        state: _State = getattr(broker.context, self._name)
+        return state
+
+    def __set__(self, broker: Broker, state: _State) -> None:
+        setattr(broker.context, self._name, state)
+        broker.refresh_refusals()
 
 
 class Broker:
@@ -118,34 +136,11 @@ class Broker:
         """True without trouble, or with warnings only."""
         return not self.context.health.failing
 
-    @property
-    def exiting(self) -> bool:
-        return self.context.exiting
+    exiting = _Refusing[bool]("exiting")
+    draining = _Refusing[bool]("draining")
+    writes_disabled = _Refusing[WritesDisabledFor]("writes_disabled")
 
-    @exiting.setter
-    def exiting(self, exiting: bool) -> None:
-        self.context.exiting = exiting
-        self._refresh_refusals()
-
-    @property
-    def draining(self) -> bool:
-        return self.context.draining
-
-    @draining.setter
-    def draining(self, draining: bool) -> None:
-        self.context.draining = draining
-        self._refresh_refusals()
-
-    @property
-    def writes_disabled(self) -> WritesDisabledFor:
-        return self.context.writes_disabled
-
-    @writes_disabled.setter
-    def writes_disabled(self, disabled: WritesDisabledFor) -> None:
-        self.context.writes_disabled = disabled
-        self._refresh_refusals()
-
-    def _refresh_refusals(self) -> None:
+    def refresh_refusals(self) -> None:
         for topic in self.topics.values():
             topic.refresh_refusal()
 
@@ -213,11 +208,8 @@ class Broker:
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
-        replica_host, wall_ns, settings = (
-            self.replica_host,
-            self._clock.wall_ns(),
-            self._log_settings,
-        )
+        replica_host, settings = self.replica_host, self._log_settings
+        wall_ns = self._clock.wall_ns()
         if file.replicated is not True:
             logs = open_logs(self._disk, directory, file, settings, wall_ns)
             self.add_topic(directory, file, logs)
@@ -534,7 +526,7 @@ class Broker:
             return  # the text of the first look stays: each second's number is no news
         context.disk_refusal = refusal
         context.health.show("", Trouble.DISK_LOW, refusal)
-        self._refresh_refusals()
+        self.refresh_refusals()
 
     def validate(self) -> None:
         self.commits.validate()
