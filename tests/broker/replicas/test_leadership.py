@@ -56,7 +56,7 @@ class Shared:
         )
         self.group = GroupCommit(
             world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,
-            "disk" if waits else "os", True, self.topic.refresh_refusal,
+            "disk" if waits else "os", True,
         )  # fmt: skip
         self.leader.group, self.leader.leadership = self.group, self.leadership
         self.session = 0

@@ -73,16 +73,6 @@ class CommitMove(IntEnum):
     RETIRE = 6
 
 
-_FINAL = {
-    **{(CommitPhase.STOPPED, move): CommitPhase.STOPPED for move in CommitMove},
-    **{(CommitPhase.RETIRED, move): CommitPhase.RETIRED for move in CommitMove},
-    **{
-        (state, CommitMove.STOP): CommitPhase.STOPPED
-        for state in CommitPhase
-        if state != CommitPhase.RETIRED
-    },
-    **{(state, CommitMove.RETIRE): CommitPhase.RETIRED for state in CommitPhase},
-}
 MOVES: dict[tuple[CommitPhase, CommitMove], CommitPhase] = {
     (CommitPhase.LEADING, CommitMove.HOLD): CommitPhase.HELD,
     (CommitPhase.HELD, CommitMove.BLOCK): CommitPhase.BLOCKED,
@@ -91,7 +81,10 @@ MOVES: dict[tuple[CommitPhase, CommitMove], CommitPhase] = {
     (CommitPhase.BLOCKED, CommitMove.UNBLOCK): CommitPhase.HELD,
     (CommitPhase.HELD, CommitMove.RELEASE): CommitPhase.LEADING,
     (CommitPhase.BLOCKED, CommitMove.RELEASE): CommitPhase.LEADING,
-    **_FINAL,
+    **{(state, CommitMove.STOP): CommitPhase.STOPPED for state in CommitPhase},
+    **{(CommitPhase.STOPPED, move): CommitPhase.STOPPED for move in CommitMove},
+    **{(state, CommitMove.RETIRE): CommitPhase.RETIRED for state in CommitPhase},
+    **{(CommitPhase.RETIRED, move): CommitPhase.RETIRED for move in CommitMove},
 }
 
 

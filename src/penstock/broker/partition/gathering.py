@@ -14,14 +14,14 @@ bytes.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.clock import NEVER_NS, Clock
 
-
-class Writer(Protocol):
-    def write(self, wall_ns: int) -> None: ...
+if TYPE_CHECKING:
+    from penstock.broker.partition.group_commit import GroupCommit
+    from penstock.broker.replicas.outbox import Outbox
 
 
 class Gathering:
@@ -29,13 +29,13 @@ class Gathering:
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
-        self._writers: dict[Writer, int] = {}
+        self._writers: dict[GroupCommit | Outbox, int] = {}
 
-    def add(self, writer: Writer, due_ns: int) -> None:
+    def add(self, writer: GroupCommit | Outbox, due_ns: int) -> None:
         self._writers[writer] = due_ns
         self.due_ns = min(self.due_ns, due_ns)
 
-    def take(self, mono_ns: int) -> list[Writer]:
+    def take(self, mono_ns: int) -> list[GroupCommit | Outbox]:
         due = [writer for writer, due_ns in self._writers.items() if due_ns <= mono_ns]
         for writer in due:
             del self._writers[writer]
@@ -71,7 +71,7 @@ class RowGathering:
         self._enough = waiting + count - count // 8  # an eighth may have no more to publish
         self.due_ns = mono_ns + min(mono_ns - self._wrote_ns, limits.APPEND_GATHER_NS)
 
-    def waits(self, writer: Writer, count: int, length: int) -> bool:
+    def waits(self, writer: GroupCommit | Outbox, count: int, length: int) -> bool:
         """Whether an append of `count` messages waits for more. Asked while `due_ns` is set."""
         if length < limits.APPEND_GATHER_BYTES_MAX and count < self._enough:
             if self._clock.mono_ns() < self.due_ns:

@@ -57,7 +57,7 @@ class GroupCommit:
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
         "_append", "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids",
-        "_is_alone", "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_rule", "_syncs",
+        "_is_alone", "_kept", "_label", "_open_done", "_pace", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
         "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "state", "stopped", "tail",
@@ -73,7 +73,6 @@ class GroupCommit:
         leadership: Leadership,
         durability: Durability,
         kept: bool,
-        on_trouble: Callable[[], None],
     ) -> None:
         self.tail = tail
         self.log = log
@@ -96,7 +95,6 @@ class GroupCommit:
         self._is_alone = leadership.is_alone
         self._epoch = leadership.machine.record.epoch
         self._kept = kept
-        self._on_trouble = on_trouble
         self._ids = context.ids
         self._syncs = context.syncs
         self._touched = context.touched
@@ -431,7 +429,7 @@ class GroupCommit:
         self.stopped = reason
         if tail.sealed_count:
             tail.fail_from(tail.committed_end, True)
-        self._on_trouble()
+        self._topic.refresh_refusal()
         self._hand_on()
         self._fail_open(LeadershipEnded(self._label, reason))
         append.answer(PublishUnknown(self._label, reason))
@@ -500,7 +498,7 @@ class GroupCommit:
             return
         self.state.move(CommitMove.BLOCK if reason else CommitMove.UNBLOCK)
         self.blocked = reason
-        self._on_trouble()
+        self._topic.refresh_refusal()
         if reason:
             self._fail_open(WriteRefused(self.log.path, reason))
 
@@ -523,7 +521,7 @@ class GroupCommit:
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
             self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
-        self._on_trouble()
+        self._topic.refresh_refusal()
         self._fail_open(PartitionStopped(self._label, self.stopped))
 
     def notice_stop(self) -> None:

@@ -88,7 +88,6 @@ class Leader:
         self.group = GroupCommit(
             context, replica.label, topic, self.tail, log, self.leadership, durability,
             replica.kept,
-            topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
         self.steps_over_damage = self.leadership.is_alone
