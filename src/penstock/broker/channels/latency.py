@@ -19,7 +19,7 @@ each kind that is not are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -50,13 +50,8 @@ def middle_ns(bucket: int) -> int:
     return ((1 << _STEP_BITS) + step) * width + width // 2
 
 
-def no_latency() -> Row:
-    """Percentiles when none are configured, or there is no channel."""
-    return {"count": 0, "percentiles": None}
-
-
-def latency_row(counts: Counts, quantiles: Iterable[float]) -> Row:
-    """NSQ's form. All values are 0 while there is nothing to go by."""
+def latency_row(counts: Counts, quantiles: Collection[float]) -> Row:
+    """NSQ's form. All values are 0 while there is nothing to go by; none without quantiles."""
     ordered = sorted(counts.items())
     sums = list(accumulate(count for _, count in ordered))
     total = sums[-1] if sums else 0
@@ -66,10 +61,8 @@ def latency_row(counts: Counts, quantiles: Iterable[float]) -> Row:
         index = next((i for i, below in enumerate(sums) if below >= rank), None)
         return 0 if index is None else middle_ns(ordered[index][0])
 
-    return {
-        "count": total,
-        "percentiles": [{"quantile": _shown(one), "value": value(one)} for one in quantiles],
-    }
+    found = [{"quantile": _shown(one), "value": value(one)} for one in quantiles]
+    return {"count": total, "percentiles": found or None}
 
 
 def _shown(quantile: float) -> float:
@@ -119,7 +112,7 @@ class Latency:
         return counts
 
     def row(self) -> Row:
-        return latency_row(self.counts, self.quantiles) if self.quantiles else no_latency()
+        return latency_row(self.counts, self.quantiles)
 
 
 def topic_latency_row(topic: Topic) -> Row:
@@ -129,7 +122,7 @@ def topic_latency_row(topic: Topic) -> Row:
         quantiles = channel.latency.quantiles
         if quantiles:
             _add(counts, channel.latency.counts)
-    return latency_row(counts, quantiles) if quantiles else no_latency()
+    return latency_row(counts, quantiles)
 
 
 class LatencyTurns:
