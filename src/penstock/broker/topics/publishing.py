@@ -37,7 +37,7 @@ from penstock.broker.partition.appends import (
 from penstock.broker.partition.idempotent import Stamp, StampedDone
 from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.forwarding import REHASHING
-from penstock.broker.topics.settings import WritesDisabledFor
+from penstock.broker.topics.settings import WritesDisabledFor, is_internal
 from penstock.errors import (
     PartitionElsewhere,
     PartitionUnknown,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.outbox import Outbox
     from penstock.broker.topics.retention import AgeBound
     from penstock.broker.topics.topic import Topic
-    from penstock.broker.topics.topic_file import TopicStore
+    from penstock.broker.topics.topic_file import TopicFile, TopicStore
 
 
 INTERNAL = "only nsqd publishes to this topic"
@@ -68,25 +68,26 @@ DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 
 class TopicPublishing:
-    """For one topic, which sets the attributes."""
-
-    name: str
-    internal: bool
-    replicated: bool  # a cluster places its replicas, and says who leads
     replicas: dict[int, Replica]  # those that are here, by number
-    outboxes: dict[int, Outbox]  # to partitions that other nodes lead, by number
-    partition_count: int  # of all that the topic has
-    hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
-    producer_partitions: int  # the same for producers that number; 0: over as many
-    extended: bool  # its messages have headers
     ordered: bool  # consumers have to ask for strict order
     needs_partition: bool  # a publish must name a partition or a key: there is an order to keep
     depth_bound: DepthBound
     age_bound: AgeBound
-    refusal: str  # why no publish is taken
-    trouble: str  # the same, without what always holds for an internal topic
-    context: Context
     _store: TopicStore
+
+    def __init__(self, context: Context, file: TopicFile) -> None:
+        self.context = context
+        self.name = file.name
+        self.internal = is_internal(file.name)
+        self.replicated = file.replicated is True  # a cluster places its replicas and leaders
+        self.outboxes: dict[int, Outbox] = {}  # to partitions that other nodes lead, by number
+        self.partition_count = file.partitions  # of all that the topic has
+        self.hash_partitions = file.hash_count  # over how many of them keys are spread
+        # The same for producers that number; 0: over as many.
+        self.producer_partitions = file.producer_partitions or 0
+        self.extended = file.extended is True  # its messages have headers
+        self.refusal = ""  # why no publish is taken
+        self.trouble = ""  # the same, without what always holds for an internal topic
 
     # --- partitions ---
 

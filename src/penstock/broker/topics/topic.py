@@ -27,11 +27,10 @@ from penstock.broker.options import Durability
 from penstock.broker.partition.commit_state import SyncPace
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.replica import Replica
-from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.broker.topics.publishing import DepthBound, TopicPublishing
 from penstock.broker.topics.retention import AgeBound, is_log_ahead
-from penstock.broker.topics.settings import Effective, effective, is_internal, sample_below
+from penstock.broker.topics.settings import Effective, effective, sample_below
 from penstock.broker.topics.topic_file import (
     PLACED_VERSION,
     SEVERAL_VERSION,
@@ -61,19 +60,12 @@ class Topic(TopicPublishing):
     ) -> None:
         """`owns`: of replicas that a cluster has placed here."""
         owns = owns or {}
-        self.name = file.name
+        super().__init__(context, file)
         self.ephemeral = is_ephemeral(file.name)
-        self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
-        self.partition_count = file.partitions
-        self.hash_partitions = file.hash_count
-        self.producer_partitions = file.producer_partitions or 0
-        self.replicated = file.replicated is True
-        self.outboxes: dict[int, Outbox] = {}
         self.leaderships_ended = 0  # on this node, since its start
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
-        self.extended = file.extended is True
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
         self.age_bound = AgeBound(self)
@@ -83,13 +75,10 @@ class Topic(TopicPublishing):
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False
-        self.refusal = ""  # why no publish is taken
-        self.trouble = ""  # the same, without what always holds for an internal topic
         self._begun = False  # its trace rate is in force
         self.pace = SyncPace(
             lambda: [leader.group for leader in self.leaders], context.options.sync_every_count
         )
-        self.context = context
         self.channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
