@@ -186,36 +186,20 @@ def rows_of(
         yield [row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
 
 
+_OF_ALL = ("client_id", "hostname", "remote_address", "user_agent", "connect_ts")
+_OF_CONSUMERS = "ready_count", "in_flight_count", "message_count", "finish_count", "requeue_count"
+_IF_SET = ("pub_counts", "sample_rate", "deflate", "snappy", "topology_zone", "topology_region")
+
+
 def _connection_row(session: Session) -> Row:
-    """Every V2 connection, including those that neither read nor have published. The keys of
-    `client_row`; empty values are omitted, for there are thousands."""
-    conn, settings, channel = session.conn, session.settings, session.channel
-    row: Row = {
-        "serial": conn.serial,
-        "client_id": settings.client_id,
-        "hostname": settings.hostname,
-        "remote_address": session.remote,
-        "user_agent": settings.user_agent,
-        "connect_ts": session.connected_s,
-    }
+    """Every V2 connection, including those that neither read nor have published. Of `client_row`;
+    empty values are omitted, for there are thousands."""
+    full, channel = client_row(session), session.channel
+    row: Row = {"serial": session.conn.serial, **{key: full[key] for key in _OF_ALL}}
     if channel is not None:
-        row |= {
-            "topic": channel.topic.name,
-            "channel": channel.name,
-            **_chosen(session),
-            "ready_count": conn.rdy,
-            "in_flight_count": conn.in_flight,
-            "message_count": conn.message_count,
-            "finish_count": conn.finish_count,
-            "requeue_count": conn.requeue_count,
-        }
-    published = conn.published
-    if published:
-        row["pub_counts"] = _pub_counts(published)
-    for key in ("sample_rate", "deflate", "snappy", "topology_zone", "topology_region"):
-        value = getattr(settings, key)
-        if value:
-            row[key] = value
+        row |= {"topic": channel.topic.name, "channel": channel.name, **_chosen(session)}
+        row |= {key: full[key] for key in _OF_CONSUMERS}
+    row |= {key: full[key] for key in _IF_SET if full.get(key)}
     if session.grant is not None:
         row |= _auth_row(session)
     if session.link is not None and session.link.tls is not None:
