@@ -68,9 +68,7 @@ class Context:
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
     limited: dict[Channel, None] = field(default_factory=dict)  # how fast they are sent has a bound
     skipping: dict[Channel, None] = field(default_factory=dict)  # their cursors follow the end
-    replica_host: ReplicaHost | None = (
-        None  # of replicas that a cluster places; None: there is no cluster
-    )
+    replica_host: ReplicaHost | None = None  # None: there is no cluster
 
     def room_refusal(self, length: int) -> str:
         """Why there is no room for so many bytes; empty when there is."""

@@ -56,21 +56,11 @@ class Trouble(IntEnum):
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 
-WARNINGS = frozenset(
-    {
-        Trouble.CORRUPT,
-        Trouble.CONCEDED,
-        Trouble.MISSING,
-        Trouble.JOURNAL_CORRUPT,
-        Trouble.CLOCK,
-        Trouble.CLOCK_LEAP,
-        Trouble.CLOCK_STEP,
-        Trouble.CLOCK_DIFFERS,
-        Trouble.HELD,
-        Trouble.LEFTOVERS,
-        Trouble.INDEX,
-    }
-)
+WARNINGS = frozenset((
+    Trouble.CORRUPT, Trouble.CONCEDED, Trouble.MISSING, Trouble.JOURNAL_CORRUPT, Trouble.CLOCK,
+    Trouble.CLOCK_LEAP, Trouble.CLOCK_STEP, Trouble.CLOCK_DIFFERS, Trouble.HELD, Trouble.LEFTOVERS,
+    Trouble.INDEX,
+))  # fmt: skip
 
 
 class Health:

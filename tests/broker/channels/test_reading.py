@@ -9,7 +9,7 @@ import pytest
 from cases import ended
 from penstock import limits
 from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.channels.reading import Range, TopicReader
+from penstock.broker.channels.reading import Range, TopicReader, find_id
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header
 
@@ -123,8 +123,8 @@ def test_messages_by_id_and_by_time(world: World) -> None:
     for offset in range(3):
         message = read.message(offset)
         assert message.body == b"%d" % offset
-        assert ended(read.find_id(message.id)) == offset
-    assert ended(read.find_id(read.message(0).id - 1)) is None
+        assert ended(find_id([read], message.id)) == (0, offset)
+    assert ended(find_id([read], read.message(0).id - 1)) is None
     assert [read.find_time(later_ns + step, read.end) for step in (-1, 0, 1)] == [2, 2, 3]
     with pytest.raises(OffsetBeyondEnd):
         read.message(3)
@@ -138,10 +138,10 @@ def test_own_ids_and_trace_ids_are_found(start: Start) -> None:
     topic.publish_dead_letters(letters, lambda error, position: None)
     world.turns()
     read = reader(world)
-    assert ended(read.find_id(77)) == ended(read.find_value(Section.TRACE, 99)) == 11
+    assert ended(find_id([read], 77)) == (0, ended(read.find_value(Section.TRACE, 99))) == (0, 11)
     message = read.message(11)
     assert (message.id, message.body, message.sections[Section.KEY]) == (77, b"carried", b"k")
-    assert ended(read.find_id(78)) is None
+    assert ended(find_id([read], 78)) is None
 
 
 # --- beside the loop ---

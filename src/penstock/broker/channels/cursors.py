@@ -63,9 +63,7 @@ class Cursors:
         self._floor_synced = 0
         self._floor_syncing = 0
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
-        self.on_written: Callable[[set[int]], None] | None = (
-            None  # about channels, by their numbers
-        )
+        self.on_written: Callable[[set[int]], None] | None = None  # about channels, by number
         self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
         self._writing_about: set[int] = set()  # channels that the record in hand is about
         self.files = journal.files
@@ -311,9 +309,6 @@ class Cursors:
             self._failed = False
             self._context.health.clear(self._topic_name, Trouble.JOURNAL)
         self._refresh_corrupt()
-
-    def rest(self) -> None:
-        self._journal.rest()
 
     def _synced(self, error: OSError | None) -> None:
         if error is not None:

@@ -162,16 +162,8 @@ class TopicReader:
         self._topic.touch()
         return self.log.bytes_from(offset)
 
-    def find_id(self, id: int) -> Generator[None, None, int | None]:
-        """The offset of the message with this id. By search for ids that were given out here; the
-        ids of messages that brought theirs along take a walk through the log."""
-        offset = self.find_own_id(id)
-        if offset is None:
-            return (yield from self.find_value(Section.ID, id))
-        return offset
-
     def find_own_id(self, id: int) -> int | None:
-        """The same for an id that was given out here: no walk."""
+        """The offset of the message with this id, if it was given out here: no walk."""
         self._topic.touch()
         offset = self.log.find_id(id)
         return None if offset is None or offset >= self.committed else offset

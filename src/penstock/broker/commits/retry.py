@@ -13,6 +13,7 @@ meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -29,30 +30,21 @@ def _nothing(*_: object) -> None:
     """No caller waits for the end."""
 
 
+@dataclass(eq=False)
 class Retries:
     """Retries of one trouble, one attempt at a time. `job` makes a job from some failed items;
     None: not now. `on_end` is called after each attempt, before health reports that the trouble is
     over."""
 
-    def __init__(
-        self,
-        health: Health,
-        trouble: Trouble,
-        reason: Callable[[Any], str],
-        submit: Submit,
-        job: Callable[[Mapping[Any, Any]], Job | None],
-        on_end: Ended = _nothing,
-        at_a_time: int = 1,
-    ) -> None:
-        self.failed: dict[Any, Any] = {}  # the one that was tried last stands last
-        self.busy = False
-        self._health = health
-        self._trouble = trouble
-        self._reason = reason
-        self._submit = submit
-        self._job = job
-        self._on_end = on_end
-        self._at_a_time = at_a_time
+    _health: Health
+    _trouble: Trouble
+    _reason: Callable[[Any], str]
+    _submit: Submit
+    _job: Callable[[Mapping[Any, Any]], Job | None]
+    _on_end: Ended = _nothing
+    at_a_time: int = 1
+    failed: dict[Any, Any] = field(default_factory=dict)  # the one that was tried last stands last
+    busy: bool = False
 
     def note(self, key: Any, error: OSError, what: Any = None) -> None:
         self.failed.pop(key, None)
@@ -72,7 +64,7 @@ class Retries:
     def settle(self) -> None:
         if self.failed and not self.busy:
             self.busy = True
-            if not self.run(dict(islice(self.failed.items(), self._at_a_time)), self._rest):
+            if not self.run(dict(islice(self.failed.items(), self.at_a_time)), self._rest):
                 self.busy = False
 
     def _rest(self) -> None:

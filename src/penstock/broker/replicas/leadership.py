@@ -119,9 +119,7 @@ class Leadership:
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
         self._has_news = False  # of a committed end, for the peers
-        self._announced: dict[
-            int, tuple[int, int]
-        ] = {}  # by node: the session, and the end it was told
+        self._announced: dict[int, tuple[int, int]] = {}  # by node: session, and the end it knows
 
     @classmethod
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:

@@ -227,9 +227,7 @@ class JournalReceiver:
         self._health = health
         self._drop_below = drop_below
         self._on_stop = on_stop
-        self._acknowledged: AcknowledgePosition | None = (
-            None  # the last one: an equal one is no news
-        )
+        self._acknowledged: AcknowledgePosition | None = None  # an equal one is no news
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
 
@@ -334,10 +332,6 @@ class JournalReceiver:
     def _stop(self, reason: str) -> None:
         self._health.report(self._label, Trouble.STOPPED, reason)
         self._on_stop(reason)
-
-    def wait(self) -> None:
-        """Until no thread has the file; before it is closed, or led from."""
-        self._syncs.wait_for(lambda: self.busy)
 
     def validate(self) -> None:
         self.journal.validate()

@@ -83,9 +83,8 @@ class ReplicatedPartition:
         self._confirmed: set[int] = set()
         self.held_starts: set[int] = set()
         self._start = 0  # all below it may be removed
-        self._settled: PartitionRecord | None = (
-            None  # of a leadership in which all followers have all
-        )
+        # Of a leadership in which all followers have all.
+        self._settled: PartitionRecord | None = None
         self.channels = self._follow()
         self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
         self._tables: ProducerTableSender | None = None  # of the leadership

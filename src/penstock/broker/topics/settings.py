@@ -59,11 +59,7 @@ class Poison(StrEnum):
     HOLD = "hold"  # it stays, and in an ordered channel nothing overtakes it
 
 
-ORDERS = {
-    ChannelOrder.NONE: Order.NONE,
-    ChannelOrder.KEY: Order.KEY,
-    ChannelOrder.STRICT: Order.STRICT,
-}
+ORDERS = {order: Order[order.name] for order in ChannelOrder}
 
 
 class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
