@@ -42,7 +42,7 @@ def test_a_file_of_before_is_taken_over(tmp_path: Path) -> None:
         store.put_user("ann", HASHED, Role.VIEW)
         session = store.session(store.begin_session("ann"), HOUR_S)
         assert session is not None
-        assert (session.user.role, session.claimed) == (Role.VIEW, None)
+        assert (session.user, session.claimed) == ("ann", None)
         store.close()
 
 
@@ -73,7 +73,7 @@ def test_a_local_user_of_the_same_name_is_another(store: Store) -> None:
     store.remove_user("ann@x")
     session = store.session(token, HOUR_S)
     assert session is not None
-    assert (session.claimed, session.user.role) == (ANN, Role.NONE)
+    assert (session.claimed, session.user) == (ANN, ANN.name)
     store.end_session(session.key)
     assert store.session(token, HOUR_S) is None
 
@@ -87,7 +87,7 @@ def test_sessions_and_logins_are_listed_without_tokens(store: Store, clock: _Clo
     store.begin("bo", "login", "::1", [("login", "")], result="failed: wrong")
     assert store.last_logins() == {"bo": 1000.0}
     answer = store.sessions(HOUR_S)
-    assert sorted((one.user, one.is_by_provider) for one in answer) == [
+    assert sorted((one.user, bool(one.claimed)) for one in answer) == [
         ("ann@x", True),
         ("bo", False),
     ]

@@ -19,8 +19,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing, contextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack, contextmanager
 from urllib.parse import quote
 
 import uvicorn
@@ -38,7 +37,7 @@ from penstock.nsqadmin import api, routes
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
-from penstock.nsqadmin.store import DataPathLock
+from penstock.nsqadmin.store import lock
 
 _PAGES = ("topics", "topics/*", "topics/*/*", "nodes", "nodes/*", "counter", "lookup",
           "static/*", "fonts/*")  # fmt: skip
@@ -134,7 +133,7 @@ class Daemon:
     async def start(self) -> None:
         options = self._options
         log.info("%s", version_line("nsqadmin"))
-        self._started.enter_context(closing(DataPathLock(Path(options.data_path))))
+        self._started.callback(lock(options.data_path).release)
         deps = Deps(options)
         self._started.push_async_callback(deps.stop)
         app = make_app(deps)

@@ -103,7 +103,7 @@ class Gate:
             return Caller(held.name if held else "", none, "token", client)
         if session := self.session(cookies):
             how, claims = "oidc" if session.claimed else "session", session.claimed
-            return Caller(session.user.name, none, how, client, session.key, claims)
+            return Caller(session.user, none, how, client, session.key, claims)
         claimed = self._headers.read(headers)
         if claimed is not None and self._believes(headers, remote):
             return Caller(claimed.name, none, "header", client, claimed=claimed)
@@ -117,7 +117,7 @@ class Gate:
         if one.how in ("anonymous", "foreign"):
             return rules.of_anonymous() if one.how == "anonymous" else Role.NONE
         if one.how == "token":
-            roles = [each.role for each in self._store.tokens() if each.name == one.name]
+            roles = [each.role for each in self._store.tokens("WHERE name = ?", one.name)]
         else:
             roles = [each.role for each in self._store.users("WHERE name = ?", one.name)]
         return rules.limit(max(roles, default=Role.NONE))

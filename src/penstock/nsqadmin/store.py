@@ -15,7 +15,6 @@ file can't log in with it. Calls are short and made in the event loop, but for h
 which takes a tenth of a second on purpose and belongs into a thread.
 """
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -32,6 +31,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.log.disk import Lock, OsDisk
 from penstock.nsqadmin.access import ROLE_NAMES, Claimed, Role
 
 log = logging.getLogger("penstock.nsqadmin.store")
@@ -91,21 +91,14 @@ def opened(path: Path, loss: str) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-class DataPathLock:
+def lock(directory: str) -> Lock:
     """One nsqadmin at a time writes the charts and keeps the sessions of a directory."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._fd)
-            rule = "another nsqadmin runs with it: give each a -data-path of its own"
-            raise ConfigError("data-path", str(directory), rule) from error
-
-    def close(self) -> None:
-        os.close(self._fd)
+    Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        return OsDisk().lock(directory)
+    except OSError as error:
+        rule = "another nsqadmin runs with it: give each a -data-path of its own"
+        raise ConfigError("data-path", directory, rule) from error
 
 
 class User(NamedTuple):
@@ -125,20 +118,11 @@ class Token(NamedTuple):
 
 class Session(NamedTuple):
     key: str  # the hash of its token
-    user: User  # without a role, when a provider knows it
-    csrf: str
-    used_s: float
-    claimed: Claimed | None = None
-
-
-class LoggedIn(NamedTuple):
-    """An open session, for people: nothing of it lets anybody in."""
-
-    key: str  # the hash of its token
     user: str
-    is_by_provider: bool
+    csrf: str
     created_s: float
     used_s: float
+    claimed: Claimed | None  # by a provider
 
 
 class Entry(NamedTuple):
@@ -253,21 +237,17 @@ class Store:
 
     def session(self, token: str, lifetime_s: float) -> Session | None:
         """The live session of a token. Reading it does not extend it: `renew` does."""
-        key = _digest(token)
-        query = "SELECT user, csrf, used_s, claimed FROM sessions WHERE token = ?"
-        row = self._db.execute(query, (key,)).fetchone()
-        if row is None or key in self._ended:
+        found = next(iter(self._sessions("WHERE token = ?", _digest(token))), None)
+        if found is None or found.key in self._ended:
             return None
-        name, csrf, used_s, claims = row
-        if not self._is_live(used_s, lifetime_s):
-            self.end_session(key)
+        if not self._is_live(found.used_s, lifetime_s):
+            self.end_session(found.key)
             return None
-        if claims:
-            name, email, groups = json.loads(claims)
-            user, claimed = User(name, Role.NONE, used_s), Claimed(name, email, tuple(groups))
-            return Session(key, user, csrf, used_s, claimed)
-        local = self.user(name)
-        return Session(key, local, csrf, used_s) if local is not None else None
+        return found if found.claimed or self.user(found.user) else None
+
+    def _sessions(self, where: str, *values: object) -> list[Session]:
+        rows = self._db.execute(f"SELECT * FROM sessions {where}", values)
+        return [Session._make((*row[:5], _claimed(row[5]))) for row in rows]
 
     def renew(self, session: Session, lifetime_s: float) -> None:
         """A person has used it: its lifetime begins again. One by a provider has a fixed end."""
@@ -293,14 +273,10 @@ class Store:
         """Used not long ago; or not far ahead, by a clock that was set back since."""
         return abs(self._clock_s() - used_s) < lifetime_s
 
-    def sessions(self, lifetime_s: float) -> list[LoggedIn]:
+    def sessions(self, lifetime_s: float) -> list[Session]:
         """The live ones, the last used first."""
-        query = (
-            "SELECT token, user, claimed != '', created_s, used_s FROM sessions"
-            " WHERE used_s > ? ORDER BY used_s DESC"
-        )
-        rows = self._db.execute(query, (self._clock_s() - lifetime_s,))
-        return [LoggedIn(key, user, bool(by), begun, used) for key, user, by, begun, used in rows]
+        since_s = self._clock_s() - lifetime_s
+        return self._sessions("WHERE used_s > ? ORDER BY used_s DESC", since_s)
 
     def end_session(self, key: str) -> None:
         try:
@@ -323,14 +299,13 @@ class Store:
         self._write(("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", values))
         return token
 
-    def tokens(self) -> list[Token]:
-        rows = self._db.execute("SELECT name, role, created_s, used_s FROM tokens ORDER BY name")
+    def tokens(self, where: str = "", *values: str) -> list[Token]:
+        query = f"SELECT name, role, created_s, used_s FROM tokens {where} ORDER BY name"
+        rows = self._db.execute(query, values)
         return [Token(name, ROLE_NAMES[role], *times_s) for name, role, *times_s in rows]
 
     def token(self, token: str) -> Token | None:
-        query = "SELECT name, role, created_s, used_s FROM tokens WHERE token = ?"
-        row = self._db.execute(query, (_digest(token),)).fetchone()
-        return Token(row[0], ROLE_NAMES[row[1]], *row[2:]) if row else None
+        return next(iter(self.tokens("WHERE token = ?", _digest(token))), None)
 
     def use_token(self, token: Token) -> None:
         """Note that a program has used it, so that people see which are no longer needed."""
@@ -435,6 +410,13 @@ def is_password(password: str, password_hash: str) -> bool:
 
 
 _NOBODYS = f"{secrets.token_hex(16)}:{secrets.token_hex(64)}"
+
+
+def _claimed(text: str) -> Claimed | None:
+    if not text:
+        return None
+    name, email, groups = json.loads(text)
+    return Claimed(name, email, tuple(groups))
 
 
 def _digest(token: str) -> str:

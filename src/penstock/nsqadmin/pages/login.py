@@ -73,7 +73,7 @@ def add(app: FastAPI, deps: Deps) -> None:
         by_provider = session is not None and session.claimed is not None
         if session is not None and not access.is_foreign(request.headers):
             how = "oidc" if by_provider else "session"
-            caller = Caller(session.user.name, Role.NONE, how, _client(deps, request))
+            caller = Caller(session.user, Role.NONE, how, _client(deps, request))
             deps.store.end_session(session.key)
             deps.audit.note(caller, "logout", "ok")
         more = "?out=1" if by_provider else ""  # it is left by a link: a form leads to us only

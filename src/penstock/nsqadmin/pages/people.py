@@ -19,7 +19,7 @@ from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.message import COPY
-from penstock.nsqadmin.store import LoggedIn, Store, Token, User, hash_password
+from penstock.nsqadmin.store import Session, Store, Token, User, hash_password
 
 T = TypeVar("T")
 
@@ -107,15 +107,15 @@ class Users:
         sessions = self._store.sessions(self._view.deps.gate.lifetime_s)
         _list(self._logged_in, sessions, self._draw_session, "Nobody.")
 
-    def _draw_session(self, one: LoggedIn) -> None:
+    def _draw_session(self, one: Session) -> None:
         ui.label(one.user)
         if one.key == self._view.caller.session:
             ui.label("this browser").classes("badge good")
-        how = "by the provider" if one.is_by_provider else "by password"
+        how = "by the provider" if one.claimed else "by password"
         parts.soft(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}")
         parts.small_button("End", partial(self._end, one), f"End the session of {one.user}")
 
-    async def _end(self, one: LoggedIn) -> None:
+    async def _end(self, one: Session) -> None:
         run = partial(self._store.end_session, one.key)
         await layout.change(self._view, Role.DESTROY, "end_session", {"user": one.user}, run)
         self._show()
