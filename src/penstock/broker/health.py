@@ -103,11 +103,10 @@ class Health:
         if not self._reasons:
             return "OK"
         named = sorted(self._reasons.items(), key=lambda item: item[0][1] in WARNINGS)
-        shown = [_named(topic, reason) for (topic, _), reason in named[: limits.PING_REASONS_MAX]]
+        shown = [
+            f"topic {topic}: {reason}" if topic else reason
+            for (topic, _), reason in named[: limits.PING_REASONS_MAX]
+        ]
         left = len(named) - len(shown)
         listed = "; ".join(shown) + (f"; and {left} more" if left else "")
         return f"NOK - {listed}" if self.failing else f"OK - warning: {listed}"
-
-
-def _named(topic: str, reason: str) -> str:
-    return f"topic {topic}: {reason}" if topic else reason

@@ -126,19 +126,17 @@ class Drain:
     def _waits_for_own(self, topic: Topic) -> bool:
         return self.waits_for_topics or bool(topic.channels)
 
-    def _left(self, channel: Channel) -> int:
-        waiting = channel.depth + channel.in_flight
-        return waiting + (channel.delayed if self.waits_for_delayed else 0)
-
-    def _left_of_topic(self, topic: Topic, dead: set[str]) -> int:
-        own = topic.uncommitted + (topic.depth if self._waits_for_own(topic) else 0)
-        channels = topic.channels.values()
-        return own + sum(self._left(one) for one in channels if self._waits_for(one, dead))
-
     def _left_total(self) -> int:
-        dead = self._dead_letter_topics()
-        topics = self._broker.topics.values()
-        return sum(self._left_of_topic(topic, dead) for topic in topics if not topic.internal)
+        dead, left = self._dead_letter_topics(), 0
+        for topic in self._broker.topics.values():
+            if topic.internal:
+                continue
+            left += topic.uncommitted + (topic.depth if self._waits_for_own(topic) else 0)
+            for channel in topic.channels.values():
+                if self._waits_for(channel, dead):
+                    left += channel.depth + channel.in_flight
+                    left += channel.delayed if self.waits_for_delayed else 0
+        return left
 
     def report(self) -> dict[str, Any]:
         topics = sorted(self._broker.topics.values(), key=lambda topic: topic.name)

@@ -221,7 +221,10 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     options = make_options(resolved)
     if not options.version:
         check_bounds(options, FLAGS)
-        _check_percentiles(options.e2e_processing_latency_percentile)
+        for one in options.e2e_processing_latency_percentile:
+            if not 0 < one <= 1:
+                rule = "above 0, and 1 at most"
+                raise ConfigError("e2e-processing-latency-percentile", one, rule)
         method = options.auth_http_request_method
         if method not in ("get", "post"):
             raise ConfigError("auth-http-request-method", method, "get or post")
@@ -243,12 +246,6 @@ def make_options(resolved: Resolved) -> Options:
     # What `/config` shows is what is in force: of these, not the words that the operator wrote.
     everything = {flag.name: values[flag.attribute] for flag in FLAGS}
     return options_of(Options, values, without_effect=idle, all_values=everything)
-
-
-def _check_percentiles(percentiles: tuple[float, ...]) -> None:
-    for one in percentiles:
-        if not 0 < one <= 1:
-            raise ConfigError("e2e-processing-latency-percentile", one, "above 0, and 1 at most")
 
 
 def _tls_required(resolved: Resolved) -> str:

@@ -132,7 +132,8 @@ class Session:
         conn = self.conn
         interval_ns = self.settings.heartbeat_ns
         last_command_ns = conn.last_command_ns or self._connected_ns
-        silent = now_ns >= last_command_ns + 2 * interval_ns and not self._is_waiting()
+        waits = bool(conn.pending) or self.waits
+        silent = now_ns >= last_command_ns + 2 * interval_ns and not waits
         reads = not conn.unsent
         if now_ns >= self._beat_ns:
             if conn.last_command_ns and self._is_stuck():
@@ -149,9 +150,6 @@ class Session:
         else:  # nobody is there to wait for
             conn.close()
         self._shell.soon()
-
-    def _is_waiting(self) -> bool:
-        return bool(self.conn.pending) or self.waits
 
     def _is_stuck(self) -> bool:
         """The socket took nothing for a whole interval: only the heartbeat was added."""

@@ -74,7 +74,9 @@ class Lines:
                     prefix = f"topic.{name}.channel.{channel.name}"
                     yield from self._figures(prefix, row, _CHANNEL)
         if self._options.statsd_mem_stats:
-            yield from self._memory()
+            for key, value in memory_row().items():
+                found, kind = ("gc_runs", "c") if key == "gc_total_runs" else (key, "g")
+                yield self._line(f"mem.{found}", value, kind)
         self._last = self._now
 
     def _figures(
@@ -82,17 +84,9 @@ class Lines:
     ) -> Iterator[bytes]:
         for key, kind in figures:
             yield self._line(f"{prefix}.{_NAMES.get(key, key)}", row[key], kind)
-        yield from self._latencies(prefix, row)
-
-    def _latencies(self, prefix: str, row: Row) -> Iterator[bytes]:
         for percentile in row["e2e_processing_latency"]["percentiles"] or ():
             name = f"{prefix}.e2e_processing_latency_{percentile['quantile'] * 100:.0f}"
             yield self._line(name, int(percentile["value"]), "g")
-
-    def _memory(self) -> Iterator[bytes]:
-        for key, value in memory_row().items():
-            name, kind = ("gc_runs", "c") if key == "gc_total_runs" else (key, "g")
-            yield self._line(f"mem.{name}", value, kind)
 
     def _line(self, name: str, value: int, kind: str) -> bytes:
         if kind == "c":

@@ -153,7 +153,10 @@ class TopicMaker:
         try:
             async with self._turns:
                 channels = await self._channels(name, addresses)
-            found = self._make(name, channels)
+            found = topic = self._broker.topic(name, *self._shapes.get(name, ANY)[:3])
+            for channel in channels:
+                if not is_ephemeral(channel):
+                    topic.channel(channel)
         except PenstockError as error:
             found = error
         except Exception:
@@ -173,13 +176,6 @@ class TopicMaker:
             else:
                 channels.update(_names(answer, address))
         return sorted(channels)
-
-    def _make(self, name: str, channels: list[str]) -> Topic:
-        topic = self._broker.topic(name, *self._shapes.get(name, ANY)[:3])
-        for channel in channels:
-            if not is_ephemeral(channel):
-                topic.channel(channel)
-        return topic
 
 
 def _names(answer: Any, address: str) -> list[str]:

@@ -254,11 +254,6 @@ class Cursors:
         self._missing.clear()
         self._missing_to = start_offset
 
-    def _refresh_missing(self) -> None:
-        if self._missing_to is not None and self._floor() > self._missing_to:
-            self._missing_to = None
-            self._context.health.clear(self._topic_name, Trouble.MISSING)
-
     def _refresh_corrupt(self) -> None:
         reason = self.files.corrupt
         self._context.health.show(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
@@ -273,7 +268,9 @@ class Cursors:
     def settle(self, sync: bool) -> bool:
         """True when nothing is left."""
         self._append_rest()
-        self._refresh_missing()
+        if self._missing_to is not None and self._floor() > self._missing_to:
+            self._missing_to = None
+            self._context.health.clear(self._topic_name, Trouble.MISSING)
         if sync:
             self.sync()
         return not self._lost and not self.files.busy and not self.files.unsynced

@@ -61,13 +61,9 @@ def latency_row(counts: Counts, quantiles: Collection[float]) -> Row:
         index = next((i for i, below in enumerate(sums) if below >= rank), None)
         return 0 if index is None else middle_ns(ordered[index][0])
 
-    found = [{"quantile": _shown(one), "value": value(one)} for one in quantiles]
+    # Go prints a whole float without a fraction.
+    found = [{"quantile": 1 if one == 1 else one, "value": value(one)} for one in quantiles]
     return {"count": total, "percentiles": found or None}
-
-
-def _shown(quantile: float) -> float:
-    """Go prints a whole float without a fraction."""
-    return 1 if quantile == 1 else quantile
 
 
 def _add(to: Counts, counts: Mapping[int, int]) -> None:

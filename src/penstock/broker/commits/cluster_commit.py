@@ -37,7 +37,7 @@ from penstock.errors import CommitUnfinished, Refused
 from penstock.replication.side_frames import Ending
 
 if TYPE_CHECKING:
-    from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
+    from penstock.broker.replicas.forwarding import ForwardAnswer
 
 _EPOCHS = 1 << 16
 
@@ -49,13 +49,6 @@ class _Part(NamedTuple):
 
 
 class ClusterCommitRun(CommitRun):
-    @property
-    def _forwarding(self) -> Forwarding:
-        host = self._context.replica_host
-        if host is None:
-            raise Refused("this node is in no cluster")
-        return host.forwarding
-
     def _commit(self, refs: list[Ref]) -> Steps:
         parts = self._parts(refs)
         yield from self._check()
@@ -96,9 +89,10 @@ class ClusterCommitRun(CommitRun):
 
     def _send(self, part: _Part, batches: Sequence[bytes]) -> Steps:
         """Until the partition has them, at whichever node leads it."""
-        clock = self._context.clock
-        deadline_ns = clock.mono_ns() + limits.COMMIT_LEADER_NS
-        forwarding = self._forwarding
+        clock, host = self._context.clock, self._context.replica_host
+        if host is None:
+            raise Refused("this node is in no cluster")
+        deadline_ns, forwarding = clock.mono_ns() + limits.COMMIT_LEADER_NS, host.forwarding
         while batches:
             led = forwarding.leader_of(part.topic, part.partition)
             answers: dict[int, ForwardAnswer] = {}

@@ -393,10 +393,14 @@ class CommitRun:
         return job
 
     def _is_new(self, target: _Target, staged: StagedBatch, path: str) -> bool:
-        """The batch is not in the log from before a stop."""
+        """Else the log holds this very batch: the commit was stored up to here before the stop."""
         if target.passed >= target.found:
             return True
-        self._compare(target, staged, path)
+        stored = next(target.found_batches, None)
+        # Without their headers, which contain the position.
+        if stored is None or stored[HEADER_BYTES:] != memoryview(staged.data)[HEADER_BYTES:]:
+            where = target.leader.log.path
+            raise StorageError(where, f"the log holds something else than {path}")
         self._pass(target, staged)
         return False
 
@@ -420,14 +424,6 @@ class CommitRun:
             return read_head(self._context.disk, path)[1]
         except (OSError, ValueError) as error:
             raise StageDamaged(path, f"cannot be read: {error}") from error
-
-    def _compare(self, target: _Target, staged: StagedBatch, path: str) -> None:
-        """The log holds this very batch: the commit was stored up to here before the stop. Headers
-        are not compared: they contain the position."""
-        stored = next(target.found_batches, None)
-        if stored is None or stored[HEADER_BYTES:] != memoryview(staged.data)[HEADER_BYTES:]:
-            where = target.leader.log.path
-            raise StorageError(where, f"the log holds something else than {path}")
 
     def _clean(self) -> Steps:
         """Not essential: a start would do it. Failures are retried (`retry.py`, `commits.py`)."""

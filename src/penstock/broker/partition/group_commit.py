@@ -209,7 +209,8 @@ class GroupCommit:
         count = self.tail.open_count
         if not (count or self._whole) or not self.state.ready:
             return
-        if self._gathering.due_ns and self._waits_for_more(count):
+        may_wait = self._gathering.due_ns and not (self._whole or self._context.exiting)
+        if may_wait and self._gathering.waits(self, count, self.tail.open_bytes):
             return
         log = self.log
         # Times rise along a log, even when the clock steps back.
@@ -227,10 +228,6 @@ class GroupCommit:
         self._store(append, wall_ns)
         if self._whole:  # more than one append holds, or the append was refused
             self._write_whole(wall_ns)
-
-    def _waits_for_more(self, count: int) -> bool:
-        at_once = bool(self._whole) or self._context.exiting
-        return not at_once and self._gathering.waits(self, count, self.tail.open_bytes)
 
     def stay(self) -> list[tuple[Any, ...]]:
         """After `write` for publishers that wait for each answer: their next publishes (see

@@ -120,11 +120,16 @@ class StampedPublishes:
         newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
         verdict = self._judge(known, newest, stamp, count)
         if verdict is SequenceVerdict.NEW:
-            self._check_room(known is None and not pending)
+            if known is None and not pending and not self._table.has_room():
+                most = limits.PRODUCERS_MAX
+                raise Refused(f"{most} producers of this topic are remembered already")
             return None
         if verdict is SequenceVerdict.STORED:
             return known
-        return self._covering(pending, stamp.epoch, stamp.sequence + count)
+        for one in pending or ():  # the first whose commit covers all of it
+            if one.stamp.epoch == stamp.epoch and stamp.sequence + count <= one.next_sequence:
+                return one
+        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
 
     def _judge(
         self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
@@ -141,17 +146,6 @@ class StampedPublishes:
                 raise
             reason = f"{error.reason}, as far as a leader knows that may have been replaced"
             raise Refused(reason) from error
-
-    def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
-        """The append whose commit covers everything below `end`."""
-        for one in pending or ():
-            if one.stamp.epoch == epoch and end <= one.next_sequence:
-                return one
-        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
-
-    def _check_room(self, new: bool) -> None:
-        if new and not self._table.has_room():
-            raise Refused(f"{limits.PRODUCERS_MAX} producers of this topic are remembered already")
 
     def _ended(self, pending: _Pending, error: PenstockError | None) -> None:
         """The batch is as safe as the topic's durability says, or was not stored."""

@@ -240,15 +240,12 @@ class Leader:
     def _step_over_damage(self, window: Window, finished: Sequence[tuple[int, int]] = ()) -> None:
         """`finished`: in the journal already, so traced before."""
         self.topic.set_time()
-        for start, end in self._stepped_over:
+        alone = self.steps_over_damage
+        for start, end in joined(self.replica.damaged) if alone else self._conceded:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)
                 for first, last in outside(max(start, window.low), end, finished):
                     step_over(window, Source.FORWARD, first, last)
-
-    @property
-    def _stepped_over(self) -> list[tuple[int, int]]:
-        return joined(self.replica.damaged) if self.steps_over_damage else self._conceded
 
     def concede(self, start: int, end: int) -> None:
         """Readers do not wait for [start, end) any more. It holds for this leadership, and the

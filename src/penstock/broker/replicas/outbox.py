@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 from penstock import limits
 from penstock.broker.partition.appends import PublishDone
 from penstock.broker.partition.gathering import RowGathering
-from penstock.broker.ports import Led
 from penstock.broker.replicas.forwarding import REHASHED, ForwardAnswer
 from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
 from penstock.kernel import Tail
@@ -125,7 +124,11 @@ class Outbox:
             spread = self.topic.hash_partitions
             self._append = b"".join(self.tail.seal(0, wall_ns, 0, spread, may_be_short=False))
             self._open_done, self._append_done = [], self._open_done
-        self._send(led)
+        self._is_sent = True
+        try:
+            self._forwarding.send(led, self._append, self._answered)
+        except Refused as error:
+            self._answered(ForwardAnswer(Ending.REFUSED, reason=str(error)))
 
     def look(self) -> None:
         """A link has ended: is it the leader's?"""
@@ -135,13 +138,6 @@ class Outbox:
     def stay(self) -> list[tuple[Any, ...]]:
         """As in `GroupCommit`: nothing is stored here that the kernel could continue."""
         return []
-
-    def _send(self, led: Led) -> None:
-        self._is_sent = True
-        try:
-            self._forwarding.send(led, self._append, self._answered)
-        except Refused as error:
-            self._answered(ForwardAnswer(Ending.REFUSED, reason=str(error)))
 
     def _answered(self, answer: ForwardAnswer) -> None:
         self._is_sent = False

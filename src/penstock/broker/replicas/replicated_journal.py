@@ -287,7 +287,8 @@ class JournalReceiver:
             case ReportPosition() | RequestSnapshot():
                 self._send(effect)
             case Stop(reason):
-                self._stop(reason)
+                self._health.report(self._label, Trouble.STOPPED, reason)
+                self._on_stop(reason)
             case _:
                 raise RuntimeError(f"{self._label}: unknown effect: {effect}")
 
@@ -318,20 +319,11 @@ class JournalReceiver:
             self.machine.sync_failed()
         else:
             self.machine.synced(files.synced)
-            self._note_intact()
+            if not files.broken:
+                self._health.clear(self._label, Trouble.JOURNAL)
+            if not files.corrupt:
+                self._health.clear(self._label, Trouble.JOURNAL_CORRUPT)
         self._work()
-
-    def _note_intact(self) -> None:
-        if not self.journal.files.broken:
-            self._health.clear(self._label, Trouble.JOURNAL)
-        if not self.journal.files.corrupt:
-            self._health.clear(self._label, Trouble.JOURNAL_CORRUPT)
-
-    # --- the end ---
-
-    def _stop(self, reason: str) -> None:
-        self._health.report(self._label, Trouble.STOPPED, reason)
-        self._on_stop(reason)
 
     def validate(self) -> None:
         self.journal.validate()

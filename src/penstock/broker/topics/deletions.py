@@ -91,7 +91,8 @@ class EndedTopics:
         """Repeat a failed write: the whole file, without the oldest entries if room is short."""
         if not self._stale:
             return
-        lines = {key: _line(*key, ends) for key, ends in self._kept().items()}
+        kept = {key: ends for key, ends in self._ends.items() if not is_ephemeral(key[0])}
+        lines = {key: _line(*key, ends) for key, ends in kept.items()}
         while sum(map(len, lines.values())) > limits.ENDED_FILE_BYTES_MAX // 2:
             for key in list(lines)[: len(lines) // 2 + 1]:
                 del lines[key], self._ends[key]
@@ -103,9 +104,6 @@ class EndedTopics:
             self._failed(error)
         else:
             self._size, self._stale = len(data), False
-
-    def _kept(self) -> dict[tuple[str, str], dict[int, int]]:
-        return {key: ends for key, ends in self._ends.items() if not is_ephemeral(key[0])}
 
     def _failed(self, error: OSError) -> None:
         if not self._stale:

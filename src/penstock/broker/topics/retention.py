@@ -108,21 +108,16 @@ class AgeBound:
             return False
         if self._due_ns - self.age_max_ns <= wall_ns < self._due_ns:  # else the clock went back
             return False
+        due_ns = wall_ns + self.age_max_ns  # of what is stored from now on
         try:
-            self._drop(wall_ns)
+            self._due_ns = min([due_ns, *(self._drop(one, wall_ns) for one in self._topic.leaders)])
         except StorageError as error:
             self._report(error.reason)  # tried again the next time
         else:
             self._report("")
         return True
 
-    def _drop(self, wall_ns: int) -> None:
-        due_ns = wall_ns + self.age_max_ns  # of what is stored from now on
-        for leader in self._topic.leaders:
-            due_ns = min(due_ns, self._drop_of(leader, wall_ns))
-        self._due_ns = due_ns
-
-    def _drop_of(self, leader: Leader, wall_ns: int) -> int:
+    def _drop(self, leader: Leader, wall_ns: int) -> int:
         """In one partition. Returns when the next message expires."""
         topic, tail, log = self._topic, leader.tail, leader.log
         if not leader.acts:
