@@ -23,22 +23,8 @@ from penstock.broker.replicas.context import CatchUp
 from penstock.errors import StorageError
 from penstock.log.epochs import BatchName
 from penstock.log.scan import headers_of
+from penstock.replication import effects
 from penstock.replication.chunks import Payload, of_append
-from penstock.replication.effects import (
-    Acknowledge,
-    Authority,
-    BeginAt,
-    CommitTo,
-    Feed,
-    Hello,
-    Leave,
-    MatchAt,
-    Matched,
-    Propose,
-    ReadRecord,
-    Refuse,
-    ReportExtent,
-)
 from penstock.replication.frames import AppendFrame, Frame, Target, encode
 from penstock.replication.leader import UNMATCHED, PartitionLeader
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -51,7 +37,7 @@ if TYPE_CHECKING:
 class Records(Protocol):
     """The way to the coordinator, for one node. Answers go to the machine."""
 
-    def propose(self, target: Target, proposal: Propose) -> None: ...
+    def propose(self, target: Target, proposal: effects.Propose) -> None: ...
     def read(self, target: Target) -> None: ...
 
 
@@ -186,15 +172,15 @@ class Leadership:
         machine = self.machine
         try:
             match frame:
-                case Acknowledge():
+                case effects.Acknowledge():
                     self.acknowledged(node, frame)
                     return
-                case ReportExtent(session, _, replica, generation, extent, _):
+                case effects.ReportExtent(session, _, replica, generation, extent, _):
                     machine.extent_reported(node, session, replica, generation, extent)
-                case Matched(session, end):
+                case effects.Matched(session, end):
                     machine.matched(node, session, end)
                     self._has_news = True  # it may lack nothing but the committed end
-                case Refuse(session, epoch):
+                case effects.Refuse(session, epoch):
                     machine.refused(node, session, epoch)
                 case _:
                     return  # for a follower, which this replica is no longer
@@ -202,7 +188,7 @@ class Leadership:
             machine.leave(f"the log cannot be read: {error.reason}")
         self.moved()
 
-    def acknowledged(self, node: int, frame: Acknowledge) -> None:
+    def acknowledged(self, node: int, frame: effects.Acknowledge) -> None:
         """Runs twice or more for each append: it checks only what this frame may have changed."""
         machine = self.machine
         try:
@@ -247,25 +233,25 @@ class Leadership:
             machine.out.clear()
             return
         while machine.out:
-            effects, machine.out = machine.out, []
-            for effect in effects:
+            out, machine.out = machine.out, []
+            for effect in out:
                 self._do(self._ports, effect)
 
     def _do(self, ports: LeadershipPorts, effect: Any) -> None:
         match effect:
-            case Feed():
+            case effects.Feed():
                 self._feed(ports, effect)
-            case CommitTo():
+            case effects.CommitTo():
                 self._has_news = True
-            case Hello() | MatchAt() | BeginAt():
+            case effects.Hello() | effects.MatchAt() | effects.BeginAt():
                 ports.peers.send(effect.node, PeerLane.LIVE, encode(ports.target, effect))
-            case Authority():  # `PartitionLeader.permits` says it: appends that gathered may go now
+            case effects.Authority():  # `PartitionLeader.permits`: gathered appends may go now
                 self.on_change()
-            case Propose():
+            case effects.Propose():
                 ports.records.propose(ports.target, effect)
-            case ReadRecord():
+            case effects.ReadRecord():
                 ports.records.read(ports.target)
-            case Leave(reason):
+            case effects.Leave(reason):
                 self.reason = reason
                 ports.catch_up.leave_all(ports.target)
                 self.on_over()
@@ -296,7 +282,7 @@ class Leadership:
                 self._announced[node] = peer.session, machine.committed
                 ports.peers.send(node, PeerLane.LIVE, encode(ports.target, append))
 
-    def _feed(self, ports: LeadershipPorts, effect: Feed) -> None:
+    def _feed(self, ports: LeadershipPorts, effect: effects.Feed) -> None:
         node, session, start, committed = effect
         machine, append = self.machine, self.in_flight
         if append is not None and not self._is_live(append, node, start):

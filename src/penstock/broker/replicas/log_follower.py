@@ -35,21 +35,7 @@ from penstock.kernel import BatchHeader, decode_header
 from penstock.log.epochs import NO_BATCH, BatchName
 from penstock.log.errors import AppendRefused
 from penstock.log.truncation import Removed
-from penstock.replication.effects import (
-    Acknowledge,
-    Append,
-    Begin,
-    BeginAt,
-    Hello,
-    MatchAt,
-    Matched,
-    Refuse,
-    ReportExtent,
-    SaveEpoch,
-    Stop,
-    Sync,
-    Truncate,
-)
+from penstock.replication import effects
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.frames import AppendFrame, Frame, encode
 
@@ -63,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.log.partition import PartitionLog
 
 NO_NODE = -1
-_OF_LEADERS = (AppendFrame, Hello, MatchAt, BeginAt)
+_OF_LEADERS = (AppendFrame, effects.Hello, effects.MatchAt, effects.BeginAt)
 
 
 class Awaited(IntEnum):
@@ -120,7 +106,7 @@ class LogFollower:
         self.awaited = Awaited.NOTHING
         self._working = False
         self._ended = self._missed = False  # missed: frames of the leader, for want of room
-        self._acknowledged: Acknowledge | None = None  # the last one: an equal one is no news
+        self._acknowledged: effects.Acknowledge | None = None  # an equal one is no news
         self._events: deque[Callable[[], None]] = deque()
         self._effects: deque[tuple[int, Any]] = deque()  # and the node that they answer
         if self.own.believes_headers:
@@ -144,7 +130,7 @@ class LogFollower:
         if not isinstance(frame, _OF_LEADERS):  # for a leader, which this replica is no longer
             return
         if self.awaited is Awaited.ROOM:
-            if not isinstance(frame, Hello):
+            if not isinstance(frame, effects.Hello):
                 self._missed = True
                 return
             self._missed = False
@@ -234,19 +220,19 @@ class LogFollower:
     # --- frames of a leader ---
 
     def _receive(self, node: int, frame: Frame) -> None:
-        if isinstance(frame, Hello):
+        if isinstance(frame, effects.Hello):
             self._on_hello(node, frame)
         elif node == self.leader:
             match frame:
                 case AppendFrame():
                     self._previous = frame.previous
                     self.machine.append(*frame)
-                case MatchAt():
+                case effects.MatchAt():
                     self.machine.match_at(frame.session, frame.end, frame.chain)
-                case BeginAt():
+                case effects.BeginAt():
                     self.machine.begin_at(frame.session, frame.start)
 
-    def _on_hello(self, node: int, frame: Hello) -> None:
+    def _on_hello(self, node: int, frame: effects.Hello) -> None:
         if not (self.listed or self._copies()):
             return
         self.machine.hello(frame.session, frame.epoch)
@@ -263,29 +249,29 @@ class LogFollower:
 
     def _do(self, node: int, effect: Any) -> None:
         match effect:
-            case Append():
+            case effects.Append():
                 self._append(effect)
-            case Sync():
+            case effects.Sync():
                 self._sync()
-            case Acknowledge():
+            case effects.Acknowledge():
                 if effect != self._acknowledged:
                     self._acknowledged = effect
                     self._answer(node, effect)
-            case ReportExtent() | Matched() | Refuse():
+            case effects.ReportExtent() | effects.Matched() | effects.Refuse():
                 self._answer(node, effect)
-            case SaveEpoch(epoch):
+            case effects.SaveEpoch(epoch):
                 self.awaited = Awaited.EPOCH
                 self._replication.epoch_ledger.save(self.files.key, epoch, self._promised)
-            case Truncate(end):
+            case effects.Truncate(end):
                 self._cut(end)
-            case Begin(start):
+            case effects.Begin(start):
                 self._begin(start)
-            case Stop(reason):
+            case effects.Stop(reason):
                 self.stop(reason)
             case _:
                 raise RuntimeError(f"{self.files.label}: unknown effect: {effect}")
 
-    def _answer(self, node: int, frame: ReportExtent | Matched | Acknowledge | Refuse) -> None:
+    def _answer(self, node: int, frame: Frame) -> None:
         self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
 
     def _promised(self) -> None:
@@ -311,7 +297,7 @@ class LogFollower:
         if self._watch is not None:
             self._watch.cut(removed)
 
-    def _append(self, effect: Append) -> None:
+    def _append(self, effect: effects.Append) -> None:
         log, batches = self.log, effect.batches
         own = self.own
         believes = own.believes_headers or own.busy
@@ -419,7 +405,7 @@ class LogFollower:
 
 def _kept(one: Any) -> Any:
     """A copy of the batches, if any: the link's buffer is reused."""
-    if isinstance(one, AppendFrame | Append) and isinstance(one.batches, memoryview):
+    if isinstance(one, AppendFrame | effects.Append) and isinstance(one.batches, memoryview):
         return one._replace(batches=bytes(one.batches))
     return one
 

@@ -11,26 +11,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock import limits
+from penstock import errors, limits
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.topic import Topic
-from penstock.errors import (
-    ChangeUnknown,
-    ChannelUnconfirmed,
-    GrowthRefused,
-    LogDamaged,
-    NameInvalid,
-    NotFound,
-    OffsetBeyondEnd,
-    OffsetGone,
-    PartitionElsewhere,
-    PenstockError,
-    PublishUnknown,
-    Refused,
-    StorageError,
-    TooMuchWaiting,
-    WritesDisabled,
-)
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
@@ -121,7 +104,7 @@ class Call:
             raise HttpError(400, "INVALID_TOPIC")
         try:
             return self.deps.broker.find_topic(name)
-        except NotFound as error:
+        except errors.NotFound as error:
             raise HttpError(404, "TOPIC_NOT_FOUND") from error
 
     def channel_name(self, checks_names: bool = True) -> tuple[Topic, str]:
@@ -141,7 +124,7 @@ class Call:
         topic, name = self.channel_name(checks_names)
         try:
             return topic.find_channel(name)
-        except NotFound as error:
+        except errors.NotFound as error:
             raise HttpError(404, "CHANNEL_NOT_FOUND") from error
 
     def partition(self, topic: Topic) -> int:
@@ -228,10 +211,10 @@ class Call:
             raise HttpError(400, "INVALID_TOPIC")
 
         def go_on(found: Found) -> None:
-            if isinstance(found, PartitionElsewhere) and elsewhere is not None:
+            if isinstance(found, errors.PartitionElsewhere) and elsewhere is not None:
                 elsewhere()
                 return
-            if isinstance(found, PenstockError):
+            if isinstance(found, errors.PenstockError):
                 raise found
             act(found)
 
@@ -241,7 +224,7 @@ class Call:
         """Answer once a change is held by the in-sync sets, and request a turn. `leaders`: of the
         partitions, from before it."""
 
-        def done(error: PenstockError | None) -> None:
+        def done(error: errors.PenstockError | None) -> None:
             self.answer(response if error is None else error_response(unavailable(error)))
 
         when_held(leaders, done)
@@ -285,8 +268,8 @@ def agreeing(
             return
         leaders = () if ends_topic else _leaders(call)
 
-        def go_on(error: PenstockError | None) -> None:
-            if isinstance(error, NotFound):
+        def go_on(error: errors.PenstockError | None) -> None:
+            if isinstance(error, errors.NotFound):
                 raise HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
             if error is not None:
                 raise unavailable(error)
@@ -305,45 +288,45 @@ def _leaders(call: Call) -> Sequence[Leader]:
 # --- errors as answers ---
 
 
-def unavailable(error: PenstockError) -> HttpError:
+def unavailable(error: errors.PenstockError) -> HttpError:
     """An error of the broker. NSQ answers 503 EXITING to all of them; we name the reason."""
-    if isinstance(error, Refused) and error.reason == "exiting":
+    if isinstance(error, errors.Refused) and error.reason == "exiting":
         return HttpError(503, "EXITING")
-    if isinstance(error, GrowthRefused):
+    if isinstance(error, errors.GrowthRefused):
         return HttpError(409, f"GROWTH_REFUSED {error.reason}")
-    if isinstance(error, NameInvalid):
+    if isinstance(error, errors.NameInvalid):
         return HttpError(400, "INVALID_ARG")
-    if isinstance(error, WritesDisabled):
+    if isinstance(error, errors.WritesDisabled):
         return HttpError(400, "E_FAILED_ON_NOT_WRITABLE")
-    if isinstance(error, TooMuchWaiting):
+    if isinstance(error, errors.TooMuchWaiting):
         return HttpError(429, "E_PUB_TOO_MUCH_WAITING")
-    if isinstance(error, PublishUnknown):
+    if isinstance(error, errors.PublishUnknown):
         return HttpError(503, f"FAILED {error}", details={"stored": "unknown"})
-    if isinstance(error, ChangeUnknown):
+    if isinstance(error, errors.ChangeUnknown):
         return HttpError(503, f"FAILED {error}", details={"changed": "unknown"})
-    if isinstance(error, ChannelUnconfirmed):
+    if isinstance(error, errors.ChannelUnconfirmed):
         return HttpError(503, f"FAILED {error}", details={"unconfirmed": list(error.partitions)})
     return HttpError(503, f"FAILED {reason_of(error)}")
 
 
-def reason_of(error: PenstockError) -> str:
-    return error.reason if isinstance(error, Refused) else str(error)
+def reason_of(error: errors.PenstockError) -> str:
+    return error.reason if isinstance(error, errors.Refused) else str(error)
 
 
-def refusal(error: PenstockError) -> HttpError:
+def refusal(error: errors.PenstockError) -> HttpError:
     """The answer to a read that cannot be done."""
-    if isinstance(error, OffsetGone):
+    if isinstance(error, errors.OffsetGone):
         details = {"earliest": error.edge, "reason": str(error)}
         return HttpError(410, "OFFSET_GONE", details=details)
-    if isinstance(error, OffsetBeyondEnd):
+    if isinstance(error, errors.OffsetBeyondEnd):
         details = {"end": error.edge, "reason": str(error)}
         return HttpError(416, "OFFSET_BEYOND_END", details=details)
-    if isinstance(error, LogDamaged):
+    if isinstance(error, errors.LogDamaged):
         corrupt = {"from": error.from_offset, "to": error.to_offset}
         return HttpError(422, "LOG_DAMAGED", details=corrupt)
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         return HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
-    reason = error.reason if isinstance(error, StorageError) else str(error)
+    reason = error.reason if isinstance(error, errors.StorageError) else str(error)
     return HttpError(503, f"FAILED {reason}")
 
 
@@ -353,5 +336,5 @@ def _refusing(work: Generator[None, None, _Result]) -> Generator[None, None, _Re
         return (yield from work)
     except HttpError:
         raise
-    except PenstockError as error:
+    except errors.PenstockError as error:
         raise refusal(error) from error

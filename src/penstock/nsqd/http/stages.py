@@ -10,23 +10,12 @@ from collections.abc import Generator
 
 import msgspec
 
-from penstock import limits
+from penstock import errors, limits
 from penstock.broker.commits.apps import NOBODY, CommitParts, Ref, StageOwner
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
 from penstock.broker.topics.topic import Topic
-from penstock.errors import (
-    CommitGap,
-    CommitUnfinished,
-    NotFound,
-    PenstockError,
-    StageDamaged,
-    StageExists,
-    StageMissing,
-    StageSuperseded,
-    TopicChanged,
-)
 from penstock.net.api import Answer, HttpError, Parameters, because, error_response, json_response
 from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing
 from penstock.nsqd.http.deps import Call, Deps, unavailable
@@ -69,7 +58,7 @@ class Staging:
         call.in_turns(work, checked)
 
     def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
-        def done(error: PenstockError | None) -> None:
+        def done(error: errors.PenstockError | None) -> None:
             if error is not None:
                 self._deps.protocol.refused_count += 1
                 answer(error_response(refusal(error)))
@@ -79,7 +68,7 @@ class Staging:
 
         try:
             self._commits.stages.put(topic, block, done)
-        except PenstockError as error:
+        except errors.PenstockError as error:
             done(error)
         self._deps.soon()
 
@@ -106,8 +95,8 @@ class Staging:
                 call.answer(json_response({"committed": False, "part": part}))
                 return
 
-        def done(outcome: Committed | PenstockError) -> None:
-            if isinstance(outcome, PenstockError):
+        def done(outcome: Committed | errors.PenstockError) -> None:
+            if isinstance(outcome, errors.PenstockError):
                 call.answer(error_response(refusal(outcome)))
                 return
             self._parts.forget(app, version)
@@ -120,7 +109,7 @@ class Staging:
     def _gathered(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
         try:
             found = self._parts.add(app, version, part, refs)
-        except CommitGap as gap:
+        except errors.CommitGap as gap:
             raise refusal(gap) from gap
         if len(found) > limits.COMMIT_STAGES_MAX:
             self._parts.forget(app, version)
@@ -171,30 +160,30 @@ class Staging:
         call.answer(json_response({"version": self._commits.last(app)}))
 
 
-def refusal(error: PenstockError) -> HttpError:
+def refusal(error: errors.PenstockError) -> HttpError:
     """The answer to a refused stage or commit."""
-    if isinstance(error, StageMissing):
+    if isinstance(error, errors.StageMissing):
         return HttpError(404, "STAGE_NOT_FOUND", details=_stage_of(error))
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         return HttpError(404, f"{error.kind.upper()}_NOT_FOUND", details={error.kind: error.name})
-    if isinstance(error, TopicChanged):
+    if isinstance(error, errors.TopicChanged):
         details = {"topic": error.topic, "identity": error.identity}
         return HttpError(409, "IDENTITY_CHANGED", details=details)
-    if isinstance(error, StageSuperseded):
+    if isinstance(error, errors.StageSuperseded):
         details = {"app": error.app, "reason": error.reason}
         return HttpError(409, "ATTEMPT_SUPERSEDED", details=details)
-    if isinstance(error, CommitGap):
+    if isinstance(error, errors.CommitGap):
         return HttpError(409, "PART_MISSING", details={"part": error.expected})
-    if isinstance(error, StageExists):
+    if isinstance(error, errors.StageExists):
         return HttpError(409, "STAGE_EXISTS", details=_stage_of(error))
-    if isinstance(error, StageDamaged):
+    if isinstance(error, errors.StageDamaged):
         return because(422, "STAGE_DAMAGED", error)
-    if isinstance(error, CommitUnfinished):
+    if isinstance(error, errors.CommitUnfinished):
         return because(503, "COMMIT_UNFINISHED", error.reason)
     return unavailable(error)
 
 
-def _stage_of(error: StageMissing | StageExists) -> dict[str, str | int]:
+def _stage_of(error: errors.StageMissing | errors.StageExists) -> dict[str, str | int]:
     details: dict[str, str | int] = {"topic": error.topic, "stage": error.stage}
     return {**details, "partition": error.partition} if error.partition else details
 
