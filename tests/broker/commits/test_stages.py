@@ -184,7 +184,7 @@ def staged(world: World, name: str, app: str, version: int = 0, attempt: str = "
 
 def names(world: World) -> list[str]:
     stages = world.broker.commits.stages
-    found = [one for summary in stages.apps.summaries() for one in stages.apps.of(summary.app)]
+    found = [one for row in stages.apps.rows() for one in stages.apps.of(row["app"])]
     return sorted(stage.head.name for stage in found)
 
 

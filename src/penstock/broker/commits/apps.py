@@ -17,8 +17,8 @@ request is answered with a gap sends all of them again. Nothing therefore depend
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.broker.commits.stage_file import StageHead
@@ -72,15 +72,6 @@ class Stage:
 
 def owner_of(head: StageHead) -> StageOwner:
     return StageOwner(head.app, head.app_version, head.attempt)
-
-
-class AppSummary(NamedTuple):
-    app: str
-    versions: tuple[int, ...]
-    stages: int
-    bytes: int
-    first_ns: int  # when the oldest was staged
-    last_ns: int
 
 
 class _App:
@@ -210,10 +201,10 @@ class StageApps:
             and (up_to is None or stage.head.app_version <= up_to)
         ]
 
-    def summaries(self) -> list[AppSummary]:
-        """The largest first."""
-        found = [_summary(name, app) for name, app in self._apps.items() if app.stages]
-        return sorted(found, key=lambda one: (-one.bytes, one.app))
+    def rows(self) -> list[dict[str, Any]]:
+        """Of the apps, the largest first."""
+        found = [_row(name, app) for name, app in self._apps.items() if app.stages]
+        return sorted(found, key=lambda row: (-row["bytes"], row["app"]))
 
 
 HOW_TO_ABORT = (
@@ -222,11 +213,16 @@ HOW_TO_ABORT = (
 )
 
 
-def _summary(name: str, app: _App) -> AppSummary:
+def _row(name: str, app: _App) -> dict[str, Any]:
     heads = [stage.head for stage in app.stages]
-    created: Iterable[int] = [head.created_ns for head in heads]
-    versions = tuple(sorted({head.app_version for head in heads}))
-    return AppSummary(name, versions, len(heads), app.bytes, min(created), max(created))
+    return {
+        "app": name,
+        "versions": sorted({head.app_version for head in heads if head.app_version >= 0}),
+        "stages": len(heads),
+        "bytes": app.bytes,
+        "first_staged_at": min(head.created_ns for head in heads) // limits.SECOND,
+        "last_staged_at": max(head.created_ns for head in heads) // limits.SECOND,
+    }
 
 
 def refused_for_all(count: int) -> Refused:

@@ -123,18 +123,8 @@ class Staging:
         """The stages, by app."""
         stages = self._commits.stages
         wanted = call.parameters.get("app")
-        found = [one for one in stages.apps.summaries() if wanted in (None, one.app)]
-        apps = [
-            {
-                "app": one.app,
-                "versions": [version for version in one.versions if version >= 0],
-                "stages": one.stages,
-                "bytes": one.bytes,
-                "first_staged_at": one.first_ns // limits.SECOND,
-                "last_staged_at": one.last_ns // limits.SECOND,
-            }
-            for one in found[: limits.STAGES_LISTED_MAX]
-        ]
+        found = [row for row in stages.apps.rows() if wanted in (None, row["app"])]
+        apps = found[: limits.STAGES_LISTED_MAX]
         document = {"stages": stages.count, "bytes": stages.bytes, "apps": apps}
         call.answer(json_response({**document, "apps_total": len(found)}))
 
