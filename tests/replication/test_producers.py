@@ -3,7 +3,6 @@
 import pytest
 
 from cases import each
-from penstock.broker.partition.journal import PartitionEnds, start_of_unknown
 from penstock.errors import SequenceGap
 from penstock.replication.producers import (
     Known,
@@ -92,14 +91,3 @@ def test_a_leader_takes_the_tail_once() -> None:
     assert machine.take_tail() == []
     machine.committed(101)
     assert machine.table == {}  # the leader stores it, with its own of the same producer
-
-
-# --- where a channel begins that a partition's journal does not know ---
-
-
-ENDS = PartitionEnds(start_offset=100, handed_end=250, committed_end=300)
-
-
-def test_the_first_partition_of_a_topic_is_no_younger_than_its_channels() -> None:
-    """So a channel that SUB has just made does not get what came before it was asked for."""
-    assert start_of_unknown(ENDS, partition_is_younger=False, gathers=False) == 300

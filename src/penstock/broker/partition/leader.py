@@ -26,6 +26,18 @@ A turn writes its record after what it has sent, and hears consumers before it s
 closed before a FIN can come, and a FIN is in a record before the gate opens again. While it is
 closed the window delivers nothing, as if it were paused. Records are one a turn and partition, and
 so are the syncs that they wait for. No other channel waits.
+
+Where a channel begins in a partition whose journal does not know it.
+
+A leader that makes a channel's window writes where it begins into the journal, and confirms the
+channel when that record is held (`replication.journal`). So what a new leader's journal does not
+know was never confirmed by this partition: the channel's promises here begin now, and not before.
+
+| the channel is | it begins at | else it would |
+|---|---|---|
+| older than the partition | the start of the log | miss what came before it was noticed |
+| the topic's first, or the topic is paused | the topic's own queue | miss what was kept for it |
+| none of these | the committed end | get the whole history, though it is new |
 """
 
 from __future__ import annotations
@@ -39,7 +51,6 @@ from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Trouble
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import StampedPublishes
-from penstock.broker.partition.journal import PartitionEnds, start_of_unknown
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.topics.retention import AgeMarks
 from penstock.broker.topics.settings import ORDERS, ChannelOrder
@@ -207,8 +218,9 @@ class Leader:
         if self.leadership.is_alone or cursors.knows(channel.number):
             return cursors.state(channel.number, channel.name, self.log)
         gathers = self.topic.paused or not any(cursors.knows(one.number) for one in channels)
-        ends = PartitionEnds(self.log.start_offset, handed_end, self.log.written_end)
-        start = start_of_unknown(ends, self.replica.is_younger_than(channel), gathers)
+        start, end = self.log.start_offset, self.log.written_end
+        if not self.replica.is_younger_than(channel):
+            start = min(max(handed_end, start), end) if gathers else end
         return cursors.state(channel.number, channel.name, self.log, start)
 
     def _restore(self, channel: Channel, state: ChannelState) -> None:
