@@ -117,9 +117,9 @@ class Lab:
         self.epoch_ledger = EpochLedger(Ledger.open(self.disk, "data"), self.syncs)
         self.own = ReplicaFileStore(self.disk, PATH, file)
         self.replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
-        files = Files("orders", KEY, self.log, self.own)
+        self.files = Files("orders", KEY, self.log, self.own)
         self.followed = LogFollower(
-            self.replication, files, self.syncs, self.health, True, self.stops.append
+            self.replication, self.files, self.syncs, self.health, True, self.stops.append
         )
 
     def turn(self) -> list[Any]:

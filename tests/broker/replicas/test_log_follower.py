@@ -288,7 +288,7 @@ class ChannelsLab(Lab):
         self.turn()
         drops: list[int] = []
         self.channels = JournalReceiver(
-            self.replication, KEY, "orders", 99, FollowedJournal.open(self.disk, "data"),
+            self.replication, self.files, FollowedJournal.open(self.disk, "data"),
             self.syncs, self.health, drops.append, self.stops.append,
         )  # fmt: skip
 

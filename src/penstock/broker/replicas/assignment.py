@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts
-from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, LogWatch
+from penstock.broker.replicas.log_follower import Awaited, LogFollower, LogWatch
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
@@ -51,8 +51,8 @@ class Assignment:
     """`owner` keeps more than the log."""
 
     def __init__(self, context: Context, host: ReplicaHost, owner: ReplicatedPartition) -> None:
-        replica, self._owner = owner.replica, owner
-        self.files = files = Files(replica.label, owner.key, replica.log, owner.own)
+        self._owner = owner
+        self.files = files = owner.files
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
         self.record: PartitionRecord | None = None

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
+    from penstock.broker.replicas.log_follower import Files
     from penstock.log.follower_journal import FollowedJournal
     from penstock.log.ledger import ReplicaKey
 
@@ -199,37 +200,34 @@ class JournalSender:
 
 
 class JournalReceiver:
-    """For one replica. `label` names its partition, for people. `drop_below`: whole segments below
-    an offset may be removed, once or later. `on_stop`: the replica has to stop, and why."""
+    """For one replica. `drop_below`: whole segments below an offset may be removed, once or later.
+    `on_stop`: the replica has to stop, and why."""
 
     def __init__(
-        self,
-        replication: ReplicationContext,
-        key: ReplicaKey,
-        label: str,
-        replica: int,
-        journal: FollowedJournal,
-        syncs: Syncs,
-        health: Health,
-        drop_below: Callable[[int], None],
+        self, replication: ReplicationContext, files: Files, journal: FollowedJournal,
+        syncs: Syncs, health: Health, drop_below: Callable[[int], None],
         on_stop: Callable[[str], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
+        key = files.key
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
         self.machine = JournalFollower(
-            replica, replication.epoch_ledger.epoch(key), journal.position, journal.start_offset
+            files.own.replica,
+            replication.epoch_ledger.epoch(key),
+            journal.position,
+            journal.start_offset,
         )
         self._replication = replication
         self._key = key
         self._target = target_of(key)
-        self._label = label
+        self._label = files.label
         self._syncs = syncs
         self._health = health
         self._drop_below = drop_below
         self._on_stop = on_stop
         self._acknowledged: AcknowledgePosition | None = None  # an equal one is no news
         if journal.files.corrupt:
-            health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
+            health.report(files.label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
 
     @property
     def busy(self) -> bool:

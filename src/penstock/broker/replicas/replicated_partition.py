@@ -29,6 +29,7 @@ from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import Assignment, Following, Leading, Stopped
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
+from penstock.broker.replicas.log_follower import Files
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
@@ -70,6 +71,7 @@ class ReplicatedPartition:
         self.number = replica.number
         self.own = own
         self.key = ReplicaKey(self.topic.identity, self.number)
+        self.files = Files(replica.label, self.key, replica.log, own)
         self.target = target_of(self.key)
         self.led: JournalSender | None = None
         self._context = context
@@ -106,16 +108,9 @@ class ReplicatedPartition:
     def _follow(self) -> JournalReceiver:
         journal = FollowedJournal.open(self._context.disk, self.replica.path)
         return JournalReceiver(
-            self._replication,
-            self.key,
-            self.replica.label,
-            self.own.replica,
-            journal,
-            self._context.syncs,
-            self._context.health,
-            self._drop_below,
-            self._stop,
-        )
+            self._replication, self.files, journal, self._context.syncs, self._context.health,
+            self._drop_below, self._stop,
+        )  # fmt: skip
 
     def _stop(self, reason: str) -> None:
         self.assignment.stop(reason)
