@@ -165,7 +165,5 @@ def test_a_question_that_was_answered_goes() -> None:
 
 
 def test_a_curve_is_made_of_numbers() -> None:
-    assert curve([]) == curve([1.0]) == ""
-    drawn = curve([0.0, 5.0, 10.0])
-    assert 'points="0,23 50,12.5 100,2"' in drawn
-    assert curve([0.0, 0.0]) == ""
+    assert curve([]) == curve([0.0, 0.0]) == ""
+    assert curve([0.0, 5.0, 10.0]) == "0iz"

@@ -61,6 +61,13 @@ def _samples(view: PageView, series: str, span_s: float) -> Sequence[Sample]:
     return history.minutes(series, now_s - span_s, now_s)
 
 
+def course(view: PageView, series: str, field: str, points: int) -> list[float]:
+    """Of the last minutes; about so many points."""
+    samples = view.deps.history.recent(series)
+    step = max(1, len(samples) // points)
+    return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
+
+
 def lines(title: str, names: Sequence[str]) -> ui.echart:
     """A chart of levels over time, without data so far."""
     more = {

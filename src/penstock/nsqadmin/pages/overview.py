@@ -34,7 +34,7 @@ def draw(view: PageView) -> None:
         for name, shown in {**flow_of(snapshot), **facts_of(snapshot)}.items():
             tiles[name].show(*shown)
         for name, field in _CURVES.items():
-            tiles[name].draw(_lately(view, "", field))
+            tiles[name].draw(chart.course(view, "", field, _POINTS))
 
     layout.follow(view, show)
     pipelines.line(view)
@@ -60,12 +60,6 @@ def draw_counter(view: PageView) -> None:
 
     layout.follow(view, show)
     chart.pair(view, "")
-
-
-def _lately(view: PageView, series: str, field: str) -> list[float]:
-    samples = view.deps.history.recent(series)
-    step = max(1, len(samples) // _POINTS)
-    return [getattr(one.values, field) for one in samples[::step] if one.values is not None]
 
 
 def _first_steps(view: PageView) -> None:
@@ -156,7 +150,7 @@ def _ranks(
         first = heapq.nlargest(_RANKS, moving, key=amount)
         none.set_visibility(not first)
         for (link, curve, label), topic in zip(slots, [*first, *[None] * _RANKS], strict=False):
-            for one in (link, curve.element, label):
+            for one in (link, curve, label):
                 one.set_visibility(topic is not None)
             if topic is None:
                 continue
@@ -165,7 +159,7 @@ def _ranks(
                 link.props["href"] = view.link("topics", topic.name)
                 link.props["title"] = topic.name
             label.set_text(text(amount(topic)))
-            curve.show(_lately(view, topic.name, field))
+            curve.show(chart.course(view, topic.name, field, _POINTS))
 
     layout.follow(view, show)
 

@@ -1,13 +1,13 @@
 """Small parts that pages are made of: texts, headings with the way to them, panels, tiles, curves.
 
-Text of others goes into an element as text. Where HTML is made by hand it is escaped, and a curve
-is made of numbers only.
+Text of others goes into an element as text. Where HTML is made by hand it is escaped.
 """
 
 import csv
 import io
 import json
 import re
+import string
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -24,7 +24,7 @@ E = TypeVar("E", bound=ui.element)
 _FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.]+\Z)")
 _WORD_SHOWN = "(e) => emit(e.currentTarget.textContent.trim())"
 FULL = 90  # percent: a bar that is fuller warns
-_WIDTH, _HEIGHT = 100, 24  # of a curve, in its own units
+_DIGITS = string.digits + string.ascii_lowercase
 
 
 def written(tag: str, words: str) -> TextElement:
@@ -230,14 +230,16 @@ class Tile:
             self._curve.show(values)
 
 
-class Curve:
+class Curve(ui.element):
     """A small curve without axes: the recent course. The numbers are beside it."""
 
     def __init__(self) -> None:
-        self.element = ui.html("", sanitize=False).classes("curve")
+        super().__init__("penstock-curve")
+        self.classes("curve")
 
     def show(self, values: Sequence[float]) -> None:
-        self.element.set_content(curve(values))
+        if self.props.get("of") != (digits := curve(values)):
+            self.props["of"] = digits
 
 
 class Bar:
@@ -255,22 +257,9 @@ class Bar:
         if percent is not None and self._bar.props.get("value") != round(percent, 1):
             self._bar.props["value"] = round(percent, 1)
             self._bar.classes(remove="full", add="full" if percent > FULL else "")
-            self._bar.update()
 
 
 def curve(values: Sequence[float]) -> str:
-    """As SVG; empty when there is nothing to show."""
+    """A digit for each point, as the browser draws it (`static/grid.js`)."""
     top = max(values, default=0.0)
-    if len(values) < 2 or not top:
-        return ""
-    step = _WIDTH / (len(values) - 1)
-    points = [
-        f"{round(number * step, 1):g},{round(_HEIGHT - 1 - (_HEIGHT - 3) * value / top, 1):g}"
-        for number, value in enumerate(values)
-    ]
-    line = " ".join(points)
-    return (
-        f'<svg class="water" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
-        f' aria-hidden="true"><polygon points="0,{_HEIGHT} {line} {_WIDTH},{_HEIGHT}"/>'
-        f'<polyline points="{line}"/></svg>'
-    )
+    return "".join(_DIGITS[round(35 * value / top)] for value in values) if top else ""

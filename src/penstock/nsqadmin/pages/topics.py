@@ -4,15 +4,17 @@
 are hidden until somebody asks for them, which this browser remembers.
 """
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from weakref import WeakKeyDictionary
 
 from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.pages import bar, layout, parts, states
+from penstock.nsqadmin.pages import bar, chart, layout, parts, states
 from penstock.nsqadmin.pages.grid import FLASH, Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
@@ -175,18 +177,10 @@ def _rounded(age_s: float) -> int:
 
 
 def _curves(view: PageView, snapshot: Snapshot) -> dict[str, str]:
-    """The courses of the largest backlogs, as short texts: a digit for each point. Curves of
-    thousands of topics would cost more than they show."""
-    waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
-                     key=lambda one: -one.backlog)  # fmt: skip
+    """The courses of the largest backlogs: curves of thousands of topics would cost more than they
+    show."""
+    waiting = (one for one in snapshot.topics.values() if one.backlog)
     return {
-        one.name: _curve([sample.values.depth for sample in view.deps.history.recent(one.name)
-                          if sample.values is not None])
-        for one in waiting[: limits.ADMIN_CURVES]
-    }  # fmt: skip
-
-
-def _curve(values: Sequence[float]) -> str:
-    picked = values[:: max(1, len(values) // _CURVE_POINTS)]
-    top = max(picked, default=0.0)
-    return "".join(f"{round(15 * value / top):x}" for value in picked) if top else ""
+        one.name: parts.curve(chart.course(view, one.name, "depth", _CURVE_POINTS))
+        for one in heapq.nlargest(limits.ADMIN_CURVES, waiting, key=attrgetter("backlog"))
+    }

@@ -1,3 +1,13 @@
+// A curve from digits in base 36, one for each point.
+customElements.define('penstock-curve', class extends HTMLElement {
+  static observedAttributes = ['of'];
+  attributeChangedCallback(name, before, digits) {
+    const values = [...digits || ''].map((one) => parseInt(one, 36)), last = values.length - 1;
+    const points = values.map((one, at) => 100 * at / last + ',' + (23 - 0.6 * one)).join(' ');
+    this.innerHTML = last < 1 ? '' : `<svg viewBox="0 0 100 24" preserveAspectRatio="none"
+      aria-hidden="true"><polygon points="0,24 ${points} 100,24"/><polyline points="${points}"/></svg>`;
+  }
+});
 // How the tables show their values: what a column names as its kind.
 window.penstockGrid = (() => {
 const number = (show) => (p) => p.value == null ? '' : show(p.value);
@@ -41,20 +51,10 @@ const share = (p) => {
   box.append(bar, made('span', {textContent: beside(p, 'words') ?? Math.floor(p.value) + ' %'}));
   return box;
 };
-// A curve from hexadecimal digits, one for each point.
 const curve = (p) => {
-  if (!p.value || p.value.length < 2) return '';
-  const values = [...p.value].map((one) => parseInt(one, 16)), last = values.length - 1;
-  const points = values.map((one, at) => 100 * at / last + ',' + (22 - 1.3 * one)).join(' ');
-  const drawn = (tag, of) => {
-    const one = document.createElementNS('http://www.w3.org/2000/svg', tag);
-    for (const [name, value] of Object.entries(of)) one.setAttribute(name, value);
-    return one; };
-  const svg = drawn('svg', {viewBox: '0 0 100 24', preserveAspectRatio: 'none'});
-  svg.append(drawn('polygon', {points: '0,24 ' + points + ' 100,24'}), drawn('polyline', {points}));
-  const box = made('div', {className: 'curve', ariaHidden: 'true'});
-  box.append(svg);
-  return box;
+  const one = made('penstock-curve', {className: 'curve'});
+  one.setAttribute('of', p.value || '');
+  return one;
 };
 // The keyboard's focus is on a cell, and Enter there means its link.
 const follow = (p) => { if (p.event.key === 'Enter') p.event.target.querySelector('a')?.click(); };
