@@ -1,7 +1,7 @@
-"""Every client connection: /connections?q=…&kind=…&topic=…&channel=…&node=…&sort=…
+"""Every client connection: /connections?q=…&kind=…&topic=…&channel=…&node=…
 
-What the page is narrowed to, and how it is sorted, stands in its address, so that it can be sent to
-a colleague. nsqds are asked for their connections only while somebody has such a page open.
+What the page is narrowed to stands in its address, so that it can be sent to a colleague. nsqds are
+asked for their connections only while somebody has such a page open.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from nicegui import context, ui
 from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
 from penstock.nsqadmin.pages import layout, parts, states
-from penstock.nsqadmin.pages.grid import Column, Grid, column, row_of, to_node
+from penstock.nsqadmin.pages.grid import Grid, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.snapshot import TopicState
 
@@ -32,7 +32,7 @@ async def draw(view: PageView) -> None:
 class _Page:
     def __init__(self, view: PageView) -> None:
         self._view = view
-        chosen = self._chosen = view.asked("q", "kind", *_NARROWED, "sort")
+        chosen = self._chosen = view.asked("q", "kind", *_NARROWED)
         if chosen["kind"] not in KINDS:
             chosen["kind"] = ""
         self._client = context.client
@@ -45,9 +45,8 @@ class _Page:
             )
         self._narrowed = parts.row()
         self._draw_narrowed()
-        self._grid = Grid(_sorted_by(chosen["sort"]), "key", _EMPTY, "Connections", _HEIGHT)
+        self._grid = Grid(_COLUMNS, "key", _EMPTY, "Connections", _HEIGHT)
         self._grid.element.options["quickFilterText"] = chosen["q"]
-        self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
         self.show(view.deps.connections.latest)
@@ -75,14 +74,6 @@ class _Page:
         self._chosen["q"] = text
         self._remember()
         self._grid.search(text)
-
-    async def _on_sort(self) -> None:
-        states = await self._grid.ask("getColumnState")
-        sorted_ = [one for one in states or () if one.get("sort")]
-        first = min(sorted_, key=lambda one: one.get("sortIndex") or 0, default=None)
-        mark = "-" if first and first["sort"] == "desc" else ""
-        self._chosen["sort"] = f"{mark}{first['colId']}" if first else ""
-        self._remember()
 
     def _remember(self) -> None:
         with self._client:
@@ -169,10 +160,3 @@ _COLUMNS = [
     column("transport", "Transport", at=1500, width=120),
     column("since", "Connected", "ago", at=900, minWidth=105),
 ]
-
-
-def _sorted_by(sort: str) -> list[Column]:
-    order = {"sort": "desc" if sort.startswith("-") else "asc"}
-    field = sort.removeprefix("-")
-    return [one._replace(shown=one.shown | order) if one.field == field else one
-            for one in _COLUMNS]  # fmt: skip

@@ -38,7 +38,7 @@ KINDS["ago"] |= {"context": {"ticks": True}, ":tooltipValueGetter": f"{_JS}.mome
 _DIGITS = {"rate": 1, "share": 1, "span": None, "age": None, "percent": None}
 FLASH: dict[str, Any] = {"enableCellChangeFlash": True}  # of a column whose changes are worth it
 ROW_PX, HEADER_PX = 37, 40
-_ANSWER_S = 15.0
+_ANSWER_S = 15.0  # for a busy browser
 _FRAME_PX = 18  # its borders, and room for a bar to scroll sideways
 _ROWS_MEASURED = 100  # more fill every screen
 
@@ -198,13 +198,9 @@ class Grid:
 
     async def chosen(self) -> list[Row]:
         """The ticked rows: ours, whatever the browser says about their contents."""
-        rows = await self.ask("getSelectedRows") or []
+        rows = await self.element.run_grid_method("getSelectedRows", timeout=_ANSWER_S) or []
         keys = [row.get(self._key) for row in rows]
         return [self._shown[key] for key in keys if key in self._shown]
-
-    async def ask(self, method: str) -> Any:
-        """Ask the browser's table; a busy browser has time to answer."""
-        return await self.element.run_grid_method(method, timeout=_ANSWER_S)
 
     def search(self, text: str) -> None:
         self.element.run_grid_method("setGridOption", "quickFilterText", text)

@@ -26,7 +26,6 @@ from penstock.nsqadmin.pages.layout import PageView
 from penstock.wire.names import is_valid_name
 
 COPY = "() => penstock.copy(emit)"  # of what has the class shown-body
-_COPY_LINK = "() => penstock.copyLink(emit)"
 
 
 def panel(
@@ -51,21 +50,12 @@ def _actions(view: PageView, topic: str, address: LogAddress, message: Message) 
     with parts.row():
         copy = parts.small_button("Copy body")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=COPY)
-        link = parts.small_button("Copy link")
-        link.on("click", _copied_link, js_handler=_COPY_LINK)
         way = view.link("download", topic, node=address, offset=message.offset)
         ui.link("Download the body", way)
         ui.link("Its life", view.link("trace", topic=topic, id=message.id))
         if view.may(Role.OPERATE):
             again = partial(publish_again, view, topic, address, message)
             parts.small_button("Publish again", again)
-
-
-def _copied_link(event: Any) -> None:
-    if event.args:
-        ui.notify("The address of this message is copied.")
-    else:
-        ui.notify("The address of this page leads to this message: copy it from the browser's bar.")
 
 
 def _body(message: Message, prefer: list[str]) -> None:

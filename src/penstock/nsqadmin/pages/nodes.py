@@ -60,23 +60,15 @@ _FOR_A_WHILE = ("draining", "maintenance")
 def draw_all(view: PageView) -> None:
     with parts.heading("Nodes"):
         count = parts.soft()
-    note = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
     role = _ROLE if view.deps.watch.latest.cluster.name else []
     grid = Grid([*_ALL[:3], *role, *_ALL[3:]], "node", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
         count.set_text(f"{len(snapshot.nodes):,}")
-        note.set_text(_summary(snapshot))
-        note.set_visibility(bool(note.text))
         grid.show(all_rows(view.link, snapshot))
 
     layout.follow(view, show)
-
-
-def _summary(snapshot: Snapshot) -> str:
-    versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
-    return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
 
 
 def all_rows(link: Link, snapshot: Snapshot) -> list[Row]:

@@ -46,7 +46,6 @@ class _Lives:
                 " 42, and 32 hex digits are a W3C trace."
             )
             with self._area:
-                _run_line(self._view)
                 ui.timer(0.05, self._show_recent, once=True)
 
     async def _show_recent(self) -> None:
@@ -165,18 +164,6 @@ _RECENT = [
     column("trace_id", "Trace id", "value", at=700,
            of=lambda one: str(one.trace_id) if one.trace_id else ""),
 ]  # fmt: skip
-
-
-def _run_line(view: PageView) -> None:
-    """The newest run of the pipeline that keeps traces for long."""
-    runs = view.deps.runs.runs
-    mine = [run for run in runs.all() if run.state.pipeline == "trace"]
-    if mine:
-        newest = max(mine, key=lambda run: run.state.started_s)
-        with parts.row():
-            ui.label("Kept for long by the pipeline")
-            ui.link(newest.state.name or "trace", view.link("pipelines", newest.id))
-            ui.label(runs.phase(newest)).classes("badge soft")
 
 
 def _links(view: PageView, found: list[TracedEvent], message_id: int) -> None:

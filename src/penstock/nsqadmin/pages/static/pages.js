@@ -7,10 +7,6 @@ window.penstock = {
     else { getSelection().selectAllChildren(shown); document.execCommand('copy'); }
     emit();
   },
-  async copyLink(emit) {
-    if (navigator.clipboard) await navigator.clipboard.writeText(location.href);
-    emit(!!navigator.clipboard);
-  },
   // The message of the cell that has the focus is the one that is open; keys may run over many.
   focused(p) {
     const row = p.api.getDisplayedRowAtIndex(p.rowIndex);
