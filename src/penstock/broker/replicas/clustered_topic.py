@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.channels.channel import NOT_KEPT, Channel
-from penstock.broker.topics.settings import sample_below
 from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
@@ -85,15 +84,8 @@ def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> N
 def begin_leadership(topic: Topic, leader: Leader) -> None:
     """It leads a partition from now on. Raises StorageError: then the leadership has to end."""
     topic.prepare_route()
-    leader.tail.trace_below = sample_below(topic.trace_rate)
-    channels = list(topic.channels.values())
-    kept = [channel for channel in channels if channel.number != NOT_KEPT]
-    leader.bring_back(kept, topic.paused or not kept, topic.hands_over)
-    for channel in channels:
-        if channel.number == NOT_KEPT:
-            leader.add_window(channel, kept=False)
-        channel.follow(leader.number)
-    leader.update_handing(topic.hands_over)
+    kept = [channel for channel in topic.channels.values() if channel.number != NOT_KEPT]
+    topic.begin(leader, kept, topic.paused or not kept)
     topic.reshaped()
 
 

@@ -136,7 +136,7 @@ class Topic(TopicPublishing):
 
         self.store_or(undo)
         for replica in replicas:
-            self._begin(replica.lead())
+            self.begin(replica.lead(), (), not self.hands_over)
         self.prepare_route()
         self.apply_settings()
         self.refresh_refusal()
@@ -154,11 +154,14 @@ class Topic(TopicPublishing):
             self.prepare_route()
             self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
-    def _begin(self, leader: Leader) -> None:
+    def begin(self, leader: Leader, known: Sequence[Channel], gathers: bool) -> None:
+        """The channels have windows of it, those that its journal knows or may know as they were,
+        and their consumers are subscribed to these."""
         leader.tail.trace_below = sample_below(self.trace_rate)
-        leader.bring_back([], not self.hands_over, self.hands_over)
+        leader.bring_back(known, gathers, self.hands_over)
         for channel in self.channels.values():
-            leader.add_window(channel, channel.number != NOT_KEPT)
+            if channel not in known:
+                leader.add_window(channel, channel.number != NOT_KEPT)
             channel.follow(leader.number)
         leader.update_handing(self.hands_over)
 
