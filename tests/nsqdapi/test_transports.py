@@ -10,6 +10,7 @@ import pytest
 from e2e.answering import Answer, Answering, served
 from e2e.certificates import Certificates
 from nsqd.world import Running
+from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
 from penstock.net.outgoing import Headers
@@ -98,7 +99,6 @@ def test_a_daemon_that_requires_tls_gets_no_secret_before(tmp_path: Path) -> Non
         link = Link(plain.at, 10, certificates.client(), secret=SECRET)
         for body in (b"a", b"b"):
             assert link.exchange("POST", "/pub?topic=t", body).status == 200
-        assert link.is_secure
         link.close()
     assert [(one.line, one.headers.get("authorization")) for one in plain.asked] == [
         ("GET /ping", None)
@@ -120,6 +120,31 @@ async def test_nor_from_an_event_loop(tmp_path: Path) -> None:
     assert [one.line for one in plain.asked] == ["GET /ping"]
     assert [one.line for one in secure.asked] == ["POST /pub?topic=t"] * 2
     assert secure.asked[-1].headers["authorization"] == f"Bearer {SECRET}"
+
+
+async def test_the_port_of_plain_http_named_by_https(tmp_path: Path) -> None:
+    """It is asked where HTTPS is, and for nothing else."""
+    certificates = Certificates(tmp_path)
+    with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
+        link = Link(plain.at._replace(secure=True), 10, certificates.client())
+        fetcher = Fetcher(tls=certificates.client())
+        for _ in range(2):
+            assert link.exchange("GET", "/info").status == 200
+            assert (await fetcher.request("GET", f"https://{plain.address}/info")).status == 200
+        link.close()
+        await fetcher.close()
+    assert [one.line for one in plain.asked] == ["GET /ping"] * 2
+    assert [one.line for one in secure.asked] == ["GET /ping", *["GET /info"] * 4]
+    with Daemon() as other:
+        link = Link(other.at._replace(secure=True), 10)
+        fetcher = Fetcher()
+        for _ in range(2):
+            with pytest.raises(FAILURES, match="serves plain HTTP"):
+                link.exchange("GET", "/info")
+            with pytest.raises(FetchFailed, match="serves plain HTTP"):
+                await fetcher.request("GET", f"https://{other.address}/info")
+        await fetcher.close()
+    assert {one.line for one in other.asked} == {"GET /ping"}
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:

@@ -145,11 +145,6 @@ def test_lost_metadata_names_the_restore(nodes: Nodes) -> None:
     assert nodes.check(1).endswith("and rebuild what it has lost: penstock cluster restore\n")
 
 
-def test_what_was_named_by_https_asks_no_other_node_in_clear_text(nodes: Nodes) -> None:
-    _, _, err = nodes.penstock("cluster", "nodes", "--nsqd-http-address=https://node0:4152")
-    assert "not asked: node 1, node 2, whose HTTPS is not known" in err
-
-
 def test_a_desired_state_goes_to_one_of_several_nodes(nodes: Nodes) -> None:
     """It passes on to the others what is about a topic; they would do it again."""
     three = [f"--nsqd-http-address=node{number}:4151" for number in range(3)]

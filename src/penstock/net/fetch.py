@@ -2,7 +2,8 @@
 
 A daemon that requires TLS answers plain HTTP with a 403 that names its HTTPS port; such a request
 is sent once more, there, and later ones at once. Credentials do not go out in clear text before it
-is known that the daemon serves plain HTTP: it is asked for /ping first.
+is known that the daemon serves plain HTTP: it is asked for /ping first. Nor does anything else go
+to a port of plain HTTP that was named by https.
 
 URLs are sent as they are given, so the caller quotes what it puts in. Errors name the URL without
 its query and without a password, because either may be a secret that must not reach a log.
@@ -19,7 +20,15 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.net.http_client import Fetched, HttpClient
-from penstock.net.outgoing import REDIRECTS, Headers, HttpFailed, Outgoing, https_port
+from penstock.net.outgoing import (
+    NO_TLS,
+    PLAIN_HTTP,
+    REDIRECTS,
+    Headers,
+    HttpFailed,
+    Outgoing,
+    https_port,
+)
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}
 
@@ -67,22 +76,29 @@ class Fetcher:
         at = self._moved.get(origin, origin)
         try:
             answer = await self._request(method, at + path, body, headers)
-        except FetchFailed:
+        except FetchFailed as error:
             self._moved.pop(origin, None)  # it may come back with other flags
-            raise
+            if at != origin or NO_TLS not in error.reason:
+                raise
+            if not await self._look(origin):
+                raise FetchFailed(public(url), PLAIN_HTTP, sent=False) from error
+            return await self._request(method, self._moved[origin] + path, body, headers)
         if at != origin or not (port := https_port(answer.status, answer.body)):
             return answer
         at = self._moved[origin] = _secure(origin, port)
         return await self._request(method, at + path, body, headers)
 
-    async def _look(self, origin: str) -> None:
+    async def _look(self, origin: str) -> bool:
+        """Does it require TLS? Then it is known where, from now on."""
         try:
-            answer = await self._request("GET", f"{origin}/ping", b"", None)
+            plain = f"http://{origin.partition('://')[2]}/ping"
+            answer = await self._request("GET", plain, b"", None)
         except FetchFailed as error:
             error.sent = False  # what was to be sent
             raise
         port = https_port(answer.status, answer.body)
         self._moved[origin] = _secure(origin, port) if port else origin
+        return port > 0
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -25,6 +25,8 @@ _DEFAULTS = {
     "Accept-Encoding": "identity",
     "User-Agent": f"penstock/{__version__}",
 }
+NO_TLS = "WRONG_VERSION_NUMBER"  # in OpenSSL's words for a server that speaks plain HTTP
+PLAIN_HTTP = "it serves plain HTTP there"
 _PORTS = {"http": 80, "https": 443}
 _UNSENDABLE = re.compile(r"[\x00-\x20\x7f]")
 _BROKEN_LINE = re.compile(r"[\r\n\0]")

@@ -3,6 +3,7 @@
 The connection is opened when it is needed, and again after `close`. What fails on the way is one of
 `FAILURES`; the connection is then of no use, and the caller closes it. A daemon that requires TLS
 is asked over TLS from its first answer on, and its secret does not go out in clear text before.
+Where the port of plain HTTP was named by https, it is asked for nothing but that.
 """
 
 import http.client
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.net.outgoing import https_port
+from penstock.net.outgoing import NO_TLS, PLAIN_HTTP, https_port
 from penstock.net.secret_file import bearer
 
 FAILURES = (OSError, http.client.HTTPException, UnicodeError)  # a host as no name can be
@@ -59,7 +60,7 @@ class Link:
         ca_file: str | None = None,
         secret: str = "",
     ) -> None:
-        self._address = address
+        self._named = self._address = address
         self.timeout_s = timeout_s
         self._tls = tls
         self._ca_file = ca_file
@@ -78,7 +79,7 @@ class Link:
         self, method: str, target: str, body: bytes | None = None, content_type: str = ""
     ) -> None:
         if self._credentials and method != "GET" and not self._is_known:
-            self.exchange("GET", "/ping")
+            self._look()
         if self._connection is None:
             self._connection = self._opened()
         self._sent = method, target, body, content_type
@@ -87,7 +88,27 @@ class Link:
             headers["Content-Type"] = content_type
         if self._credentials and method != "GET":
             headers["Authorization"] = self._credentials
-        self._connection.request(method, self._address.prefix + target, body or None, headers)
+        try:
+            self._connection.request(method, self._address.prefix + target, body or None, headers)
+        except ssl.SSLError as error:
+            if NO_TLS not in str(error) or self._address is not self._named:
+                raise
+            self._look()
+            self.send(method, target, body, content_type)
+
+    def _look(self) -> None:
+        """Does it require TLS, and where?"""
+        named, self._is_known = self._named, True
+        self.close()
+        self._address = named._replace(secure=False)
+        try:
+            self.exchange("GET", "/ping")
+            if named.secure and not self._address.secure:
+                raise OSError(PLAIN_HTTP)
+        except FAILURES:
+            self._address, self._is_known = named, named.secure
+            self.close()
+            raise
 
     def receive(self) -> Answer:
         """Receive the answer of the sent request."""
@@ -103,10 +124,6 @@ class Link:
         self.close()
         self._address = self._address._replace(port=port, secure=True)
         return self.exchange(*self._sent)
-
-    @property
-    def is_secure(self) -> bool:
-        return self._address.secure
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -264,24 +264,17 @@ class Connection(Options):
         """The live nodes, by cluster and number, beside those that gave these answers."""
         asked = {(one["cluster"]["uuid"], one["node"]) for one in answers.values()}
         found: dict[tuple[str, int], Node] = {}
-        unsafe: dict[tuple[str, int], Node] = {}  # to ask in clear text what was named by https
         for address, answer in answers.items():
             for row in answer["nodes"]:
                 key = answer["cluster"]["uuid"], row["node"]
                 if not row["alive"] or key in asked or key in found:
                     continue
-                node = found[key] = Node(
-                    f"{calls.bracketed(row['host'])}:{row['http_port']}", OTHERS_SECONDS_MAX,
+                at = f"{calls.bracketed(row['host'])}:{row['http_port']}"
+                found[key] = Node(
+                    f"https://{at}" if address.startswith("https://") else at, OTHERS_SECONDS_MAX,
                     self.where.tls(), self.where.http_secret(),
                 )  # fmt: skip
-                if address.startswith("https://") or not row["http_port"]:
-                    unsafe[key] = node
-        ask_all(list(unsafe.values()), lambda node: node.get("/ping"))
-        unknown = sorted(key for key, node in unsafe.items() if not node.is_secure)
-        if unknown:
-            names = ", ".join(f"node {number}" for _, number in unknown)
-            print(f"not asked: {names}, whose HTTPS is not known: name them, too", file=sys.stderr)
-        return {key: node for key, node in found.items() if key not in unknown}
+        return found
 
     def once(self, *names: str, changes: bool = False) -> list[Node]:
         """The nodes, but one of each cluster: it forwards requests about topics and channels of

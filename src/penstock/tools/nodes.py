@@ -59,11 +59,6 @@ class Node:
         self._seconds_max = timeout_seconds
         self._link = Link(address_of(address), timeout_seconds, tls, secret=secret)
 
-    @property
-    def is_secure(self) -> bool:
-        """It is asked over TLS: as named, or as it wants."""
-        return self._link.is_secure
-
     def ask(self, call: Call[T]) -> T:
         answer = self.exchange(call.method, call.target, call.body or b"", call.content_type)
         try:
