@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.net.listener import ListenAddress
-from penstock.nsqadmin.access import Claimed, Headers, Role, Rules, read_group_roles
+from penstock.nsqadmin.access import Claimed, Role, Rules, claimed_in, read_group_roles
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.options import read_options
 from penstock.nsqadmin.store import Store
@@ -17,7 +17,7 @@ from penstock.nsqadmin.store import Store
 from .conftest import Installation
 from .running import Admin
 
-HEADERS = Headers("x-user", "x-email", "x-groups")
+HEADERS = ("X-User", "X-Email", "X-Groups")
 ROLES = {"ops": Role.OPERATE, "sre": Role.DESTROY}
 
 
@@ -30,10 +30,11 @@ def rules(admins: tuple[str, ...] = (), read_only: bool = False, **roles: Role) 
 
 def test_headers_of_a_proxy() -> None:
     message = {"x-user": "auth0|7", "x-email": "ann@x.example", "x-groups": "ops, sre,,"}
-    assert HEADERS.read(message) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
-    assert HEADERS.read({"x-email": "ann@x.example"}) == Claimed("ann@x.example", "ann@x.example")
-    assert HEADERS.read({"x-groups": "sre"}) is None
-    assert Headers("x-user", "", "").read(message) == Claimed("auth0|7")
+    assert claimed_in(message, *HEADERS) == Claimed("auth0|7", "ann@x.example", ("ops", "sre"))
+    ann = Claimed("ann@x.example", "ann@x.example")
+    assert claimed_in({"x-email": "ann@x.example"}, *HEADERS) == ann
+    assert claimed_in({"x-groups": "sre"}, *HEADERS) is None
+    assert claimed_in(message, "x-user", "", "") == Claimed("auth0|7")
 
 
 @pytest.mark.parametrize(

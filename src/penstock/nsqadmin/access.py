@@ -78,21 +78,14 @@ class Caller(NamedTuple):
         )  # fmt: skip
 
 
-class Headers(NamedTuple):
-    """The headers in which a proxy passes the user on, in lower case."""
-
-    name: str
-    email: str
-    groups: str
-
-    def read(self, headers: Mapping[str, str]) -> Claimed | None:
-        """None when they are missing. A header that occurs twice is not believed: a proxy that adds
-        its own header to the one of the request has not removed that."""
-        name, email = _only(headers, self.name), _only(headers, self.email)
-        groups = (one.strip() for one in _only(headers, self.groups).split(","))
-        if not name and not email:
-            return None
-        return Claimed(name or email, email, tuple(one for one in groups if one))
+def claimed_in(headers: Mapping[str, str], *names: str) -> Claimed | None:
+    """`names` of the headers in which a proxy passes on a user's name, email address and groups.
+    None when the first two are missing. A header that occurs twice is not believed: a proxy that
+    adds its own header to the one of the request has not removed that."""
+    name, email, groups = (_only(headers, one.lower()) for one in names)
+    if not name and not email:
+        return None
+    return Claimed(name or email, email, tuple(filter(None, map(str.strip, groups.split(",")))))
 
 
 def _only(headers: Mapping[str, str], name: str) -> str:

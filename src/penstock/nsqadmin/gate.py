@@ -63,9 +63,7 @@ class Gate:
         )
         self._group_roles = access.read_group_roles(options.group_role)
         groups = options.acl_groups_header if self._group_roles else ""
-        self._headers = access.Headers(
-            options.acl_http_header.lower(), options.acl_email_header.lower(), groups.lower()
-        )
+        self._headers = options.acl_http_header, options.acl_email_header, groups
         self._tries = Tries(clock_s, limits.ADMIN_LOGIN_WAIT_S)
         self._refusals = Tries(clock_s, limits.ADMIN_REFUSAL_S)
         self.lifetime_s = options.session_lifetime_ns / limits.SECOND  # of a session, without use
@@ -104,7 +102,7 @@ class Gate:
         if session := self.session(cookies):
             how, claims = "oidc" if session.claimed else "session", session.claimed
             return Caller(session.user, none, how, client, session.key, claims)
-        claimed = self._headers.read(headers)
+        claimed = access.claimed_in(headers, *self._headers)
         if claimed is not None and self._believes(headers, remote):
             return Caller(claimed.name, none, "header", client, claimed=claimed)
         is_own = self.is_own_host(headers, remote)
