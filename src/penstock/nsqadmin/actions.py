@@ -38,8 +38,7 @@ class OfCluster(NotDeleted):
 
 
 class Operation(NamedTuple):
-    """The role it needs, its names in the audit log and in notifications, its target, and the
-    function that does it, which returns a warning."""
+    """`names` are those in the audit log and in notifications; `run` returns a warning."""
 
     role: Role
     names: tuple[str, ...]

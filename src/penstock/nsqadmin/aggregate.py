@@ -135,8 +135,7 @@ def _document(
     rows: list[Placed], names: Row, counts: tuple[str, ...], below: Row,
     parts: list[Row] | None = None,
 ) -> Row:  # fmt: skip
-    """`parts`: it is the sum of these. Counts of near and far deliveries that are nought are left
-    out, as official."""
+    """`parts`: it is their sum. Near and far deliveries that are 0 are left out, as official."""
     found = {key: sum(_counted(row, key) for _, row in rows) for key in counts}
     found["memory_depth"] = found["depth"] - found["backend_depth"]
     partitions = [{"node": node.node, **part}

@@ -92,8 +92,7 @@ class TopicLogs:
         }
 
     async def find(self, text: str) -> dict[str, int]:
-        """The offset in each log that a position means, as people type it. A message's id is in one
-        log only."""
+        """The offset in each log that a typed position means; a message's id is in one only."""
         text = text.strip()
         if len(self.by_address) > 1 and text.isascii() and text.isdigit():
             partitions = len({log.node for log in self.by_address.values()}) < len(self.by_address)
@@ -185,8 +184,7 @@ class TopicLogs:
     async def _look(
         self, log: Log, extent: Extent, start: int, search: Search, is_back: bool
     ) -> _Part:
-        """Window by window, onward or back, until there are enough; each log has its share of the
-        search."""
+        """Window by window, until there are enough; each log has its share of the search."""
         position = min(max(start, extent.earliest), extent.end)
         end = extent.earliest if is_back else extent.end
         share = max(1, search.searched_max // max(1, len(self.by_address)))

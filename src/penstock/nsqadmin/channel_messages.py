@@ -51,8 +51,7 @@ Listed = Asked[Sequence[Mapping[str, Any]]]  # messages of one state
 
 
 class Move(NamedTuple):
-    """The effect of a new position on one node. With several partitions there is no single
-    offset."""
+    """The effect of a new position on one node. Several partitions have no single offset."""
 
     node: str
     offset: int | None

@@ -116,8 +116,7 @@ class _Node:
 
 
 def from_stats(document: Mapping[str, Any]) -> list[Row]:
-    """Consumers and producers from the `/stats` of an official nsqd, in the form of
-    `/connections`."""
+    """From the `/stats` of an official nsqd, in the form of `/connections`."""
     found: dict[str, Row] = {}
     for topic in document.get("topics") or ():
         for channel in topic.get("channels") or ():

@@ -91,8 +91,7 @@ class Gate:
     def _known_as(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], remote: str
     ) -> Caller:
-        """Identify without the role. An unknown token identifies nobody, whatever else a request
-        has."""
+        """Without the role. An unknown token is nobody's, whatever else a request has."""
         client, none = self.client_of(headers, remote), Role.NONE
         if token := _token_in(headers):
             held = self._store.token(token)

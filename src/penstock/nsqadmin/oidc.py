@@ -100,8 +100,7 @@ def read_provider(issuer: str, document: Any) -> dict[str, Any]:
 
 
 def read_begun(cookie: str, state: str) -> dict[str, Any]:
-    """The login that this browser has begun. The cookie belongs to the browser: changing it harms
-    only its user."""
+    """The login that this browser has begun; who changes its cookie harms only its user."""
     try:
         begun = json.loads(base64.urlsafe_b64decode(cookie))
         own_state, until_s = str(begun["state"]), float(begun["until_s"])

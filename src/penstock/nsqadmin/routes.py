@@ -420,8 +420,7 @@ def _add(router: APIRouter, deps: Deps, route: Route) -> None:
 
 
 def _checked(deps: Deps, request: Request, route: Route) -> Call:
-    """Checks the caller's role. For /config the network is checked first, as in the official
-    nsqadmin."""
+    """For /config the network is checked before the role, as in the official nsqadmin."""
     if route.path.startswith("/config/"):
         remote = request.client.host if request.client else ""
         if not deps.gate.may_configure(remote):

@@ -324,8 +324,7 @@ def make(
     time_s: float, nodes: Mapping[str, NodeState], names: Iterable[str], errors: tuple[str, ...],
     before: Snapshot, cluster: Replication = NO_CLUSTER,
 ) -> Snapshot:  # fmt: skip
-    """`nodes` with their newest documents, `names` of topics that may have no nsqd, and the
-    snapshot before."""
+    """`nodes` have their newest documents; `names` are of topics that may have no nsqd."""
     topics = {name: TopicState(name) for name in names}
     snapshot = Snapshot(time_s, dict(nodes), topics, errors, cluster)
     epochs = cluster.epochs() if cluster.name else None

@@ -289,8 +289,7 @@ def of_row(row: Mapping[str, Any]) -> NsqdAddress:
 
 
 def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
-    """A document, without the envelope of releases before 1.0; or text; or None for an empty
-    body."""
+    """A document, without the envelope of releases before 1.0; or text; or None."""
     if not body:
         return None
     try:

@@ -192,8 +192,7 @@ class Watch:
             await asyncio.sleep(limits.ADMIN_HURRY_S)  # several actions in a row are one look
 
     async def look(self) -> Snapshot:
-        """Ask the nodes whose turn it is, and publish the results when most of them have
-        answered."""
+        """Ask the nodes whose turn it is, and publish what most of them have answered."""
         await self._find_out()
         due = [one for one in self._nodes.values() if one.is_due(self._wanted_s)]
         begun = [one.begin(self._ask(one)) for one in due]

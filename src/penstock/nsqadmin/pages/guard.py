@@ -59,8 +59,7 @@ HEADERS = {
 
 
 class Guard:
-    """Wraps the whole application: refuses sockets of other sites and of callers without
-    permission, and adds HEADERS."""
+    """Refuses sockets of other sites and of callers without a role, and adds HEADERS."""
 
     def __init__(self, app: ASGIApp, gate: Gate, base: str) -> None:
         self._app = app

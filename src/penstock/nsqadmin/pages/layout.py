@@ -59,8 +59,7 @@ class PageView:
         return self.caller.role >= role
 
     def link(self, *parts: str, **query: object) -> str:
-        """The address of another page; its parts may hold any character. Empty parameters are
-        omitted."""
+        """The address of another page, without empty parameters."""
         path = self.deps.base + "/" + "/".join(quote(part, safe="") for part in parts)
         given = {name: value for name, value in query.items() if value not in ("", None)}
         return f"{path}?{urlencode(given)}" if given else path
@@ -135,8 +134,7 @@ def _framed(view: PageView, title: str) -> Iterator[None]:
 
 
 def _renewal(deps: Deps) -> str:
-    """Extends the session while its person is active: the socket, and the page's own updates, do
-    not."""
+    """Only what its person does extends a session, not the socket and the page's updates."""
     every_ms = 1000 * renewal_s(deps.gate.lifetime_s)
     document = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
     return f"window.penstockSession = {document};\n{static.text('session.js')}"
@@ -172,8 +170,7 @@ class NoSuchPage(PenstockError):
 
 
 async def check_exists(view: PageView, topic: str, channel: str = "") -> None:
-    """Raises NoSuchPage. A silent node may have it: then the page is drawn, and its banner names
-    the node."""
+    """Raises NoSuchPage; not while a silent node may have it, which the page's banner names."""
     for kind, name in (("topic", topic), ("channel", channel)):
         if name and not is_valid_name(name):
             raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")

@@ -79,8 +79,7 @@ class _Browser:
         self._is_hidden = False
 
     def _find_logs(self) -> None:
-        """The topic may come to other nodes while the page is open, and in a cluster leaders
-        move."""
+        """The topic may come to other nodes meanwhile, and in a cluster leaders move."""
         state = self._view.deps.watch.latest.topics.get(self._topic)
         if state is not None:
             self._nodes = state.nodes or state.registered or self._nodes
@@ -220,8 +219,7 @@ class _Browser:
             self._remember()
 
     async def _look(self, ask: Callable[[Search], Awaitable[Page]], searched: int = 0) -> bool:
-        """One search at a time: the last one counts. `searched`: it continues counting from
-        there."""
+        """One search at a time: the last one counts. `searched`: so many were already."""
         self._search.is_stopped = True
         mine = self._search = Search(searched=searched, on_progress=self._on_progress)
         try:

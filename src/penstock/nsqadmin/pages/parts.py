@@ -45,8 +45,7 @@ def named(element: E, words: str) -> E:
 
 
 def heading(words: str, *trail: tuple[str, str]) -> ui.element:
-    """The page's name; its neighbours go into the returned row. `trail`: the pages above it, the
-    highest first, as (text, address)."""
+    """A row with the page's name. `trail`: the pages above it, as (text, address)."""
     row = ui.element("div").classes("heading")
     with row:
         if trail:

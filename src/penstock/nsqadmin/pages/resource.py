@@ -74,8 +74,7 @@ def table(
     view: PageView, label: str, columns: Sequence[Column], key: str, empty: str,
     rows: Callable[[Snapshot], list[Row]], height: str = "", is_always: bool = True,
 ) -> None:  # fmt: skip
-    """A section with a table that follows the installation. Without `is_always` it is shown only
-    when it has rows."""
+    """It follows the installation. Without `is_always` it is shown only when it has rows."""
     with parts.section(label) as section:
         grid = Grid(columns, key, empty, label, height)
 
