@@ -88,7 +88,7 @@ class Source:
     tables: Mapping[str, str]  # paths by name
     topics: Mapping[str, str] = field(default_factory=dict)  # topics under another name
     newest: int = 0  # messages of a topic; 0: all
-    tls: TlsFiles = TlsFiles()
+    ca_file: str = ""
     storage: Mapping[str, str] = field(default_factory=dict)  # options of tables in object stores
     missing: str = ""  # why tables lack, for a refusal
     needs_all: bool = False  # a node that does not tell is an error, and not a note
@@ -213,7 +213,7 @@ class Query:
         from penstock.spark.decode import decode
 
         schema = _log_schema()
-        with BrokerApi(node, tls=self._source.tls) as api:
+        with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
             found = api.positions([name])
             self._note_offline(name, found.elsewhere)
             spans = found.topics.get(name)
@@ -344,7 +344,7 @@ def topics_of(source: Source) -> list[str]:
     found: set[str] = set()
     for node in source.nodes:
         try:
-            with BrokerApi(node, tls=source.tls) as api:
+            with BrokerApi(node, ca_file=source.ca_file or None) as api:
                 positions = api.positions(only_here=True)
                 found |= positions.topics.keys() | positions.elsewhere.keys()
         except FetchFailed:
@@ -416,7 +416,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     lakes: list[str]
     rows_max: int = 1000
     tables: dict[str, str] = {}  # Delta tables by the names that the statement has for them
-    tls: TlsFiles = TlsFiles()
+    ca_file: str = ""
 
 
 class Reply(msgspec.Struct):
@@ -457,7 +457,7 @@ def answer(question: Question) -> Reply:
     for name, path in question.tables.items():
         tables[name] = LakeTable(path).location.root
     source = Source(question.nodes, tables, newest=limits.ADMIN_SQL_MESSAGES,
-                    tls=question.tls, missing=missing)  # fmt: skip
+                    ca_file=question.ca_file, missing=missing)  # fmt: skip
     query = Query(source, _BOUNDS)
     result = query.run(question.sql)
     reply = Reply(notes=query.notes)
