@@ -147,9 +147,8 @@ class Broker:
     # --- start and stop ---
 
     def open(self, before_topics: Callable[[], object] = lambda: None) -> None:
-        """Lock the directory and bring back all topics. `before_topics` is called in between, with
-        the lock held: it may put topics there. Raises StorageError or ConfigError, and then
-        nothing is held."""
+        """Lock the directory and bring back all topics. `before_topics` is called with the lock
+        held. Raises StorageError or ConfigError, and then nothing is held."""
         if not self._disk.is_directory(self.path):
             raise StorageError(self.path, "the data directory does not exist")
         self._lock = lock_directory(self._disk, self.path)
@@ -179,8 +178,7 @@ class Broker:
             raise
 
     def _open_or_set_aside(self, directory_name: str) -> None:
-        """One corrupt topic is no reason to serve none. It refuses publishes, its name is not used
-        again, and its files stay unchanged."""
+        """One corrupt topic is no reason to serve none: its files and its name stay as they are."""
         name = directories.topic_name(directory_name)
         try:
             self._open_directory(name, directory_name)
@@ -221,8 +219,7 @@ class Broker:
             replica_host.add(self.add_topic(directory, file, logs, owns))
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
-        """A creation that was interrupted: nothing can have been published. Where there are
-        messages nevertheless, topic.json was lost, and an operator has to look at it."""
+        """Nothing was published; or topic.json was lost, and an operator has to look at it."""
         stored = stored_messages(self._disk, directory, self._log_settings)
         if stored:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
@@ -311,8 +308,7 @@ class Broker:
     def topic(
         self, name: str, partitions: int = 0, extended: bool = False, registered: bool = False
     ) -> Topic:
-        """The topic of that name. If it does not exist it is created, with this number of
-        partitions; 0: as many as the options say. `registered`: consumers may make no channels."""
+        """`partitions` 0: as many as the options say. `registered`: consumers make no channels."""
         if name in self.topics:
             return self.topics[name]
         count = partitions or self.default_partitions(name)
@@ -379,9 +375,8 @@ class Broker:
         grow(self.context, self.directories, topic, partitions, rehash)
 
     def delete_topic(self, name: str) -> None:
-        """The topic, its channels and its messages. What is being published to it is answered
-        first. Raises StorageError when the deletion could not be written down; then nothing is
-        deleted."""
+        """What is being published to it is answered first. Raises StorageError when the deletion
+        could not be written down; then nothing is deleted."""
         topic = self.find_topic(name)
         if topic.replicated:
             raise Refused(f"topic {name} is deleted by the cluster")
@@ -417,7 +412,6 @@ class Broker:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def write_gathered(self, mono_ns: int, wall_ns: int) -> None:
-        """Appends that have waited for publishers long enough."""
         for group in self.gathering.take(mono_ns):
             group.write(wall_ns)
 

@@ -77,14 +77,12 @@ class Health:
             _log.info("%s: %s trouble is over", topic or "data path", trouble.name.lower())
 
     def show(self, topic: str, trouble: Trouble, reason: str) -> None:
-        """Show the present state. Empty: no trouble."""
         if reason:
             self.report(topic, trouble, reason)
         else:
             self.clear(topic, trouble)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, with its troubles."""
         for key in [key for key in self._reasons if key[0] == topic]:
             del self._reasons[key]
 

@@ -182,7 +182,6 @@ class Syncs:
 
     @property
     def has_ended(self) -> bool:
-        """`settle` has callers to notify."""
         return bool(self._syncer.done)
 
     def when_free(self, begin: Callable[[], None]) -> None:
@@ -195,7 +194,6 @@ class Syncs:
             self._postponed[begin] = None
 
     def forget(self, begin: Callable[[], None]) -> None:
-        """It must not be called any more."""
         self._postponed.pop(begin, None)
 
     def settle(self) -> None:

@@ -115,8 +115,7 @@ class TraceLog:
                 self._stored(None)
 
     def _name(self, one: Any) -> str:
-        """The name of a tail, a window or a connection. The topic may be gone by now, or led by
-        another node; its name is not."""
+        """Of a tail, a window or a connection. The topic may be gone by now; its name is not."""
         owner = one.owner.topic if isinstance(one, Tail) else one.owner
         return owner.name if isinstance(owner, Topic | Channel) else self.client_name(one)
 

@@ -195,7 +195,6 @@ class ClusterState:
         }
 
     def _followers(self, replicated: ReplicatedPartition | None) -> list[Row]:
-        """The followers of a partition that this node leads."""
         leadership = replicated.leadership if replicated is not None else None
         if leadership is None:
             return []

@@ -80,8 +80,7 @@ class Lookups:
             peer.start(identity)
 
     async def settled(self, timeout_ns: int) -> None:
-        """Wait until each peer knows us or has failed once, so that the first new topics are asked
-        for too; at most this long."""
+        """Until each peer knows us or has failed once: the first new topics are asked for, too."""
         waiting = [asyncio.ensure_future(peer.settled.wait()) for peer in self.peers.values()]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=timeout_ns / limits.SECOND)
@@ -103,14 +102,11 @@ class Lookups:
         return [peer.http_address for peer in self.peers.values() if peer.http_address]
 
     def on_topic_changed(self, change: TopicChange, topic: Topic, channel: Channel | None) -> None:
-        """The hook of the broker."""
         for peer in self.peers.values():
             peer.notify(change, topic, channel)
 
 
 class LookupPeer:
-    """One nsqlookupd: connects, tells what there is, and connects again."""
-
     def __init__(self, address: str, topics: Topics, dice: Random) -> None:
         self.settled = asyncio.Event()  # it knows us, or something has failed
         self._address = address

@@ -50,8 +50,6 @@ _ENTRY_BYTES = 8  # of a key or of headers, in the trailer, beside the value
 
 
 class Headed(NamedTuple):
-    """A message with headers."""
-
     headers: bytes  # empty: none are kept
     key: bytes | None
     trace_id: int  # as its publisher gave it; 0: none
@@ -297,7 +295,6 @@ class Publishing:
 
 
 def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault:
-    """The error for a malformed publish."""
     name = VERB_NAMES[verb]
     match kind:
         case BadPub.PARAMS:

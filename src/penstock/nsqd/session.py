@@ -63,7 +63,6 @@ class Session:
 
     @property
     def common_name(self) -> str:
-        """The common name of the client's certificate, if it has shown one."""
         tls = self.link.tls if self.link is not None else None
         return tls.common_name if tls is not None else ""
 

@@ -60,7 +60,6 @@ class Lines:
         self._now: dict[str, int] = {}
 
     def push(self, broker: Broker) -> Iterator[bytes]:
-        """The lines of each topic, then those of the process."""
         self._now = {}
         for name in sorted(broker.topics):
             topic = broker.topics.get(name)

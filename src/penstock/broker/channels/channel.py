@@ -45,8 +45,6 @@ NOT_KEPT = 0  # the number of a channel that no file knows
 
 
 class _Sum:
-    """The sum of a figure over all windows of a channel."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -84,7 +82,6 @@ class Channel:
         self._trim_ends: dict[int, int] = {}
 
     def attach(self, partition: int, window: Window) -> None:
-        """Add the window of a partition whose leadership begins on this node."""
         window.owner = self
         self._set_bounds(window)
         window.paused = self.holds(partition)
@@ -308,9 +305,8 @@ class Channel:
     # --- the bound of ephemeral channels ---
 
     def trim(self, fresh_too: bool = False) -> None:
-        """An ephemeral channel holds at most `mem_queue_size` messages; as in NSQ, later ones are
-        dropped. Messages since the last call stay, unless `fresh_too`: consumers are served
-        first."""
+        """At most `mem_queue_size` messages stay; as in NSQ, later ones are dropped. Messages since
+        the last call stay, unless `fresh_too`: consumers are served first."""
         for partition, window in self.windows.items():
             self._trim(partition, window, fresh_too)
 
@@ -359,7 +355,6 @@ class Channel:
 
     @property
     def expired_count(self) -> int:
-        """Messages that grew too old."""
         return self.dropped_count - self.skips.count
 
     @property

@@ -330,8 +330,7 @@ class Cursors:
         self._context.syncs.wait_for(lambda: self.files.busy)
 
     def discard(self) -> None:
-        """The topic is being deleted, or others continue the files: they notice for themselves
-        whether the disk accepts writes."""
+        """Others continue the files, or nobody does: they notice whether the disk takes writes."""
         self._wait()
         self._journal.close()
         if self._failed:

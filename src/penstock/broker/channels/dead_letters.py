@@ -276,7 +276,6 @@ class DeadLetters:
         metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
 
     def _end(self, window: Window, dead_letters: Iterable[int]) -> None:
-        """The dead letters are written, or refused."""
         under_way = self._under_way[window]
         under_way.difference_update(dead_letters)
         if not under_way:

@@ -86,7 +86,6 @@ class Latency:
             self._windows.append(window)
 
     def forget(self, window: Window) -> None:
-        """Forget a window; its counts stay."""
         if self.quantiles:
             _add(self._now, window.take_latencies())
             self._windows.remove(window)

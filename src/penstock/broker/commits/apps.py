@@ -120,7 +120,6 @@ class StageApps:
         return list(self._older(app, owner.version)) if is_new and attempts else []
 
     def end(self, owner: StageOwner) -> None:
-        """The stage is written, or the write failed."""
         app = self._apps[owner.app]
         app.writing -= 1
         self._drop_empty(owner.app, app)

@@ -142,7 +142,6 @@ class Commits:
         return prepared
 
     def close(self) -> None:
-        """Finish decided commits, as far as possible."""
         if self._running is not None:
             self._running.stops = True
             self._running.advance()

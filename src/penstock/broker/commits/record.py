@@ -23,8 +23,6 @@ PROBE_NAMES = ("probe.json.tmp", "probed.json.tmp")  # a start removes them
 
 
 class CommitPart(msgspec.Struct, forbid_unknown_fields=True):
-    """The part of a commit for one partition."""
-
     topic: str
     identity: str
     from_offset: int

@@ -332,18 +332,15 @@ class Stages:
         return len(stages)
 
     def abort_app(self, app: str, version: int | None) -> int:
-        """Give up all of an app, or of one version of it. Returns how many."""
         stages = self.apps.of(app, version)
         self.discard(stages)
         return len(stages)
 
     def committed(self, app: str, version: int) -> None:
-        """The rest of that version and of earlier ones will not be committed any more: tasks that
-        failed, or ran twice."""
+        """What is left of it and of earlier ones: tasks that failed, or ran twice."""
         self.discard(self.apps.of(app, up_to=version))
 
     def discard(self, stages: list[Stage]) -> None:
-        """Forget them, and remove the files soon."""
         self.forget(stages)
         self.remove_files([stage.file_name for stage in stages])
 

@@ -81,7 +81,6 @@ class LogAppend:
         length: int = 0,
         buffers: list[Buffer] | None = None,
     ) -> None:
-        """With a first batch, or empty."""
         self.base_offset = base_offset
         self.agreed_end = agreed_end  # what its headers say that every member has synced
         self.base_id = base_id
@@ -138,8 +137,6 @@ class Traced(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The position of a publish's first message."""
-
     offset: int
     id: int
 

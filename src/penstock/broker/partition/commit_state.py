@@ -128,8 +128,7 @@ class CommitState:
         return self.ready and not before
 
     def wrote(self, end: int) -> bool:
-        """An append up to `end` is in the log, and the replication rule knows of it, if there is
-        one. True: it is committed."""
+        """An append up to `end` is in the log, and the rule knows it. True: it is committed."""
         rule = self.rule
         if self.is_alone:  # what the rule would do, without asking it: every publish comes here
             rule.end = end
@@ -188,8 +187,7 @@ class DirectPublish:
         self._end.node_id = self._ids.node_id
 
     def write(self, wall_ns: int) -> bool:
-        """Store the open batch. False: it needs an append. Raises StorageError, and then log and
-        tail are unchanged."""
+        """False: it needs an append. Raises StorageError, and then log and tail are unchanged."""
         if not self._begin():
             return False
         try:

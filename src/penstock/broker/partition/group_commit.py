@@ -138,7 +138,6 @@ class GroupCommit:
 
     @property
     def uncommitted(self) -> int:
-        """Messages that are still being stored."""
         tail = self.tail
         storing = tail.written_end - tail.committed_end + tail.open_count
         return storing + self.held_count + self.reserved_count
@@ -255,7 +254,6 @@ class GroupCommit:
             self._writing_whole = False
 
     def _seal_open(self, count: int, wall_ns: int) -> LogAppend:
-        """An append that begins with the open batch, of `count` messages."""
         tail = self.tail
         base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
         base_offset = self.sealed_base = tail.written_end
@@ -365,8 +363,7 @@ class GroupCommit:
     # --- syncs ---
 
     def set_durability(self, durability: Durability) -> None:
-        """Applies from the next append on. A change to `disk` also syncs earlier acknowledged
-        messages."""
+        """From the next append on. A change to `disk` also syncs what was acknowledged before."""
         if durability == self.durability:
             return
         self.durability = durability
@@ -415,8 +412,7 @@ class GroupCommit:
         append.answer(error)
 
     def leave(self, reason: str) -> None:
-        """The leadership is over. The next leader gets the gathered publishes, and may commit the
-        append."""
+        """The next leader gets the gathered publishes, and may commit the append."""
         if self.stopped:
             return
         append, tail = self._append, self.tail
@@ -473,8 +469,7 @@ class GroupCommit:
         self._gate()
 
     def store(self, batches: Sequence[tuple[bytearray, int]]) -> None:
-        """Store intact batches with their numbers of messages, as one append that stays invisible
-        before `release`. Raises StorageError, and then the log is unchanged."""
+        """One append, invisible before `release`. Raises StorageError: the log is unchanged."""
         log, ids = self.log, self._ids
         log.check_writable()
         wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
@@ -489,8 +484,7 @@ class GroupCommit:
             self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 
     def block(self, reason: str) -> None:
-        """The commit cannot be finished now. Publishes gathered behind it are refused meanwhile.
-        Without a reason: it continues."""
+        """Publishes gathered behind it are refused meanwhile. Without a reason: it continues."""
         if reason == self.blocked:
             return
         self.state.move(CommitMove.BLOCK if reason else CommitMove.UNBLOCK)
@@ -541,8 +535,7 @@ class GroupCommit:
             done(error)
 
     def retire(self) -> None:
-        """The topic is being deleted: earlier publishes are answered as published, and are deleted
-        with it."""
+        """Earlier publishes are answered as published, and are deleted with the topic."""
         self.state.move(CommitMove.RETIRE)
         self._syncs.wait_for(lambda: self.busy)
         tail = self.tail

@@ -104,7 +104,6 @@ class StampedPublishes:
         )
 
     def knows(self, producer_id: int) -> bool:
-        """Is any batch of the producer stored here, or on its way?"""
         return producer_id in self._pending or self._table.find(producer_id) is not None
 
     def is_repeat(self, stamp: Stamp, count: int) -> bool:

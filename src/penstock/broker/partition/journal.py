@@ -50,8 +50,7 @@ class Journal:
         return cls(files, bytes_max, 0, folded.handed_end if folded is not None else 0), folded
 
     def append(self, handed_end: int, groups: Sequence[Group], snapshot: Snapshot) -> bytes:
-        """Write one record. Raises OSError; then the files are `broken`, and the next call starts
-        afresh."""
+        """Raises OSError; then the files are `broken`, and the next call starts afresh."""
         files = self.files
         is_full = files.end >= self._full_bytes and files.may_begin
         if is_full or files.broken or not self._has_begun:

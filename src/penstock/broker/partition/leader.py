@@ -135,8 +135,7 @@ class Leader:
 
     @property
     def acts(self) -> bool:
-        """May it remove old messages, and send messages elsewhere, by its authority?
-        (`replication/authority.py`)"""
+        """May it remove old messages, and send some elsewhere? (`replication/authority.py`)"""
         return self._permits.acts
 
     def permit(self, permits: Permits) -> None:
@@ -162,14 +161,12 @@ class Leader:
         led.when_held(lambda: done(None), lambda: done(lost))
 
     def keep_order(self) -> None:
-        """In strictly ordered channels the next message waits for the in-sync set, if the partition
-        has other replicas."""
+        """In strictly ordered channels the next message waits for the in-sync set."""
         if self.cursors is not None:
             self.cursors.on_written = OrderGates(self).note
 
     @property
     def busy(self) -> bool:
-        """A sync thread holds its files."""
         is_saving = self.cursors is not None and self.cursors.files.busy
         return self.group.busy or is_saving or self.replica.producers.busy
 

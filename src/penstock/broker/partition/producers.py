@@ -152,8 +152,7 @@ class ProducerTable:
     # --- the file ---
 
     def begin(self) -> None:
-        """Make the file, before the first batch. This happens once for a topic, so the caller waits
-        for it."""
+        """Before the first batch. It happens once for a topic, so the caller waits for it."""
         if self._begun:
             return
         end = min(self._machine.end, self._log.synced_end)
@@ -355,8 +354,7 @@ class ProducerTable:
         self._context.syncs.wait_for(lambda: self.busy)
 
     def close(self, committed_end: int) -> None:
-        """Call after everything was written and synced, as far as possible: the next start need not
-        read it."""
+        """After everything was written and synced: the next start need not read it."""
         self.wait()
         if not self._kept or not self._begun or committed_end > self._log.synced_end:
             return

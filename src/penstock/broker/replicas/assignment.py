@@ -109,7 +109,6 @@ class Assignment:
 
     @property
     def restless(self) -> bool:
-        """Something waits for `turn`."""
         is_elected = isinstance(self.role, Leading) and self.role.served is None
         return self._is_over or self._promising or is_elected or bool(self._due_epoch)
 
@@ -139,8 +138,7 @@ class Assignment:
 
     @property
     def _is_named(self) -> bool:
-        """The record names it as the leader, in this incarnation: another id belongs to a past
-        leadership."""
+        """In this incarnation: another id belongs to a past leadership."""
         return self.record is not None and self.record.leader == self.leader_id
 
     def _list(self) -> None:

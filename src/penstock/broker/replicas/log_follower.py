@@ -159,7 +159,6 @@ class LogFollower:
         self.machine.epoch = max(self.machine.epoch, epoch)
 
     def record_seen(self, listed: bool, unclean_epoch: int) -> None:
-        """The newest record's entry about this replica."""
         self.listed = listed
         self.machine.unclean_epoch = unclean_epoch
         self._note_in_sync()

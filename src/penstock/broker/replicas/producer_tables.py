@@ -42,8 +42,7 @@ class ProducerTableSender:
         self._held: dict[int, int] = {}
 
     def ship(self, node: int, session: int, committed: int) -> None:
-        """Send the table to a replica whose log and journal have caught up in this session;
-        once."""
+        """Once to a replica whose log and journal have caught up in this session."""
         if self._sent.get(node) == session:
             return
         self._sent[node] = session
@@ -80,8 +79,7 @@ class ProducerTableReceiver:
         self._came = node, frame
 
     def take(self, session: int, own: int) -> None:
-        """Install the table of this session, if the log reaches its end. `own`: the replica's
-        id."""
+        """Install it, if the log reaches its end. `own`: the replica's id."""
         if self._came is None:
             return
         node, frame = self._came

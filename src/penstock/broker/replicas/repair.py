@@ -99,8 +99,7 @@ class Repairing:
         self._without.setdefault(request.start, set()).add(request.node)
 
     def concede(self, others: Collection[int], concede: Concede) -> None:
-        """Ranges that all of `others`, the record's other nodes, lack, and that are given up
-        here."""
+        """Ranges that `others`, the record's other nodes, all lack, and that are given up here."""
         damage = self._replica.log.damage
         for start, _ in joined(damage):
             known = self._lacking.get(start, {})

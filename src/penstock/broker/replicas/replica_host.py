@@ -202,7 +202,6 @@ class ReplicaHost:
         self.add(topic)
 
     def add(self, topic: Topic) -> None:
-        """Add its replicas, found or made."""
         renew_outboxes(self._context, topic, self.forwarding)
         for replica in topic.replicas.values():
             replicated = replica.replicated
@@ -242,8 +241,7 @@ class ReplicaHost:
                     self._broker.remove_topic(topic)
 
     def forget(self, identity: str) -> None:
-        """The topic was deleted, and its identity never comes again. Its replicas may have moved
-        to other nodes before."""
+        """Of a deleted topic, whose identity never comes again. Its replicas may have moved."""
         self._started.pop(identity, None)
         for number in range(limits.PARTITIONS_MAX):
             self.replication.epoch_ledger.forget(ReplicaKey(identity, number))
@@ -504,7 +502,6 @@ class ReplicaHost:
         return taken
 
     def leader(self, target: Target) -> Leader | None:
-        """The leader, if it serves."""
         replicated = self._replicas.get(target)
         return replicated.replica.led if replicated is not None else None
 

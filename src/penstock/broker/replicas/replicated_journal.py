@@ -231,7 +231,6 @@ class JournalReceiver:
 
     @property
     def busy(self) -> bool:
-        """A sync thread holds the file."""
         return self.journal.files.busy
 
     # --- input ---

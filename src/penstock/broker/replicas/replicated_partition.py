@@ -223,7 +223,6 @@ class ReplicatedPartition:
         led.settle()
 
     def _lead_journal(self, epoch: int) -> Journal:
-        """The followed journal, to be continued."""
         journal, bytes_max = self.channels.journal, self._context.options.journal_bytes_max
         return Journal(journal.files, bytes_max, epoch, journal.folding.handed_end)
 
@@ -470,7 +469,6 @@ class ReplicatedPartition:
 
     @property
     def busy(self) -> bool:
-        """A thread holds one of its files."""
         return self.replica.log.busy or self.channels.busy or self.own.busy
 
     def let_go(self, reason: str) -> None:

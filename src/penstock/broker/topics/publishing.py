@@ -195,9 +195,8 @@ class TopicPublishing:
         partition: int = ANY,
         sections: Sections | None = None,
     ) -> None:
-        """Publish messages from HTTP. `done` is called once, with None when they are as safe as the
-        topic's durability says, or with the error. `sections`: the entries of each in the trailer.
-        Raises Refused when publishes are refused."""
+        """From HTTP. `done` is called once, with None when they are as safe as the topic's
+        durability says. `sections`: the entries of each in the trailer. Raises Refused."""
         group = self._taking(len(bodies), due_ns, partition)
         append = partial(_append, group.tail, bodies, due_ns, sections)
         group.publish(append, len(bodies), sum(map(len, bodies)), done)
@@ -404,8 +403,7 @@ class DepthBound:
         return deepest
 
     def reason(self, count: int, asked: Mapping[int, int] | None = None) -> str:
-        """Why so many messages are refused; empty when they are accepted, with `asked` for each
-        partition."""
+        """Empty when so many are accepted, with `asked` for each partition."""
         if not self.messages_max:
             return ""
         room = self.renew(asked)

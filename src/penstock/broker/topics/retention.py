@@ -181,8 +181,7 @@ class AgeMarks:
         return True
 
     def old_end(self, now_ns: int, age_max_ns: int) -> int:
-        """Messages below this offset are too old. Marks that add nothing to the next one are
-        forgotten."""
+        """Messages below it are too old. Marks that add nothing to the next one are forgotten."""
         while len(self.marks) > 1 and self.marks[1][1] + age_max_ns <= now_ns:
             self.marks.pop(0)
         if self.marks and self.marks[0][1] + age_max_ns <= now_ns:

@@ -122,8 +122,7 @@ class Topic(TopicPublishing):
             self.touch()
 
     def grow(self, replicas: Sequence[Replica], hash_partitions: int) -> None:
-        """New partitions, empty, and how many of all take keys. Raises StorageError, and then
-        nothing has changed."""
+        """New partitions, empty. Raises StorageError, and then nothing has changed."""
         before, self.hash_partitions = self.hash_partitions, hash_partitions
         count = self.partition_count
         self.partition_count += len(replicas)
@@ -145,8 +144,7 @@ class Topic(TopicPublishing):
             self.context.changed(TopicChange.TOPIC_RESHAPED, self)
 
     def extend(self) -> None:
-        """Its messages have headers from now on. Raises StorageError, and then nothing has
-        changed."""
+        """Raises StorageError, and then nothing has changed."""
         if not self.extended:
             self.check_own()
             self.extended = True
@@ -392,8 +390,7 @@ class Topic(TopicPublishing):
             raise StorageError(self.directory, f"cannot be made durable: {error}") from error
 
     def mark_deleted(self) -> None:
-        """From here on a start removes the topic. Raises StorageError, and then nothing has
-        changed."""
+        """From here on a start removes it. Raises StorageError, and then nothing has changed."""
         if not self.ephemeral:
             file = self.file()
             file.deleted = True

@@ -125,8 +125,7 @@ def read_node_file(disk: Disk, directory: str) -> NodeFile:
 
 
 def write_topic_file(disk: Disk, directory: str, content: TopicFile) -> None:
-    """Raises StorageError, also for content that a start could not read: the old file stays
-    then."""
+    """Raises StorageError, also for what a start could not read: the old file stays then."""
     document = check_topic_file(directory, content)
     _replace(disk, os.path.join(directory, TOPIC_FILE), seal(document))
 

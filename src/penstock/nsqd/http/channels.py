@@ -1,17 +1,7 @@
-"""Operators' requests about channels: verbs, settings, the rate of deliveries.
+"""Operators' requests about channels; docs/http.md has their arguments and answers.
 
-`/channel/config` and `/channel/redrive`: how often a channel sends a message, and what becomes of
-those that it gives up on (`broker/channels/dead_letters.py`). A GET of the configuration tells, a
-POST changes the settings that are named in the query and tells too. A redrive answers when all that
-it sent back is safe, with their number.
-
-`/channel/ratelimit` and `/channel/setclientlimit`, as Youzan's nsqd has them, hold until the next
-start, the second for the connections that there are.
-
-`/message/trace/enable` and `/disable` are Youzan's switches, in terms of our settings: they set
-`trace_rate` of a topic, or of a channel where one is named, to 1 or 0. Unlike Youzan's they last
-through a restart. `rate` asks for a sample. There is no `slow` switch: the events tell of every
-message how long it took.
+Rates and limits of clients hold until the next start, as in Youzan's nsqd. Its switches for traces
+set `trace_rate`, and so last through a restart here.
 """
 
 from collections.abc import Callable

@@ -253,7 +253,6 @@ def _positions(topic: Topic, froms: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _search(call: Call, topic: Topic) -> Generator[None, None, tuple[int, Message]]:
-    """The message, and the partition that has it."""
     given = [name for name in ("id", "offset", "trace_id") if call.parameters.get(name)]
     if len(given) != 1:
         raise HttpError(400, "MISSING_ARG_ID give one of id, offset, trace_id")
@@ -280,7 +279,6 @@ def _find(
 
 
 def _readers(call: Call, topic: Topic) -> list[TopicReader]:
-    """The readers of the named partition, or of all."""
     if call.parameters.get("partition", "-1") not in ("", "-1"):
         return [_reader(call, topic)]
     return [TopicReader(topic, leader.number) for leader in topic.leaders]

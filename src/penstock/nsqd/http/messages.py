@@ -1,19 +1,8 @@
-"""The contents of a channel, and operators' commands on its messages.
+"""The contents of a channel, and operators' commands on its messages; docs/http.md has their
+arguments and answers.
 
-`/channel/messages` is a list for people, and `/channel/message/finish` and
-`/channel/message/requeue` are for one of them (`broker/channels/operator.py`). The list is bounded.
-It names messages; what is in them is read with `/message/get`.
-
-For channels that are stuck there is what Youzan's nsqd has: one message finished by its id, delayed
-messages finished or sent now, the position of the channel looked at again, and
-`/channel/setoffset`: a channel goes back, or on, to a position in the log. All of them act on every
-partition of the topic that is led here, or on the one that `partition` names. What is settled is in
-the channel journal before the answer is given, and where there are other replicas on the disks of
-all that need it.
-
-The position to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
-`dry_run=true` nothing is changed, and the answer says what would be: sums, and below them what
-becomes of each partition.
+What is settled is in the channel journal before the answer is given, and where there are other
+replicas on the disks of all that need it.
 """
 
 from collections.abc import Callable, Generator

@@ -205,7 +205,6 @@ class HttpPublishing:
         reply: Reply | None = None,
         sections: Sequence[Sections] = (),
     ) -> None:
-        """A publish of an idempotent producer. Raises HttpError."""
         stamp, due_ns = targets.stamp_of(parameters), targets.due_ns_of(self._deps, parameters)
         finish = self._answering(answer, reply or just_ok)
 
@@ -242,7 +241,6 @@ def pack_bodies(pack: Pack, body: bytes) -> list[bytes]:
 
 
 def _headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> Headed:
-    """The message with its headers. Raises HttpError."""
     trace_id = found.trace_id or 0
     if not topic.extended:
         if found.has_others:

@@ -1,24 +1,14 @@
 """The parameters of a publish over HTTP: partition or key, delay, producer and sequence, and
-headers.
+headers (docs/http.md, docs/headers.md).
 
-`partition` or `key` names a partition. A key goes to the partition that its hash says, and is
-stored with each message; where the topic is extended it is a header as well.
+Half of a stamp is refused, not taken as an ordinary publish. Producers that number their messages
+have a partition of their own, by which nsqd knows a repeat: they may name no other.
 
-`producer_id` (1 to 2^64 - 1), `sequence` (of the first message; the first of an epoch is 0) and
-`producer_epoch` (0 when it is not said) come with an idempotent publish. Whoever gives one of them
-means one: half of a stamp is refused, not taken as an ordinary publish. Producers that number their
-messages have a partition of their own, by which nsqd knows a repeat: they may name no other.
-
-The headers of `/pub_ext` are the query's `ext`, a JSON object, and headers of the request whose
-names begin with `X-Nsqext-`, as Youzan's NSQ has them. `X-Nsqext-Source: shop` is the member
-`source`: names are in lower case, values are texts. A header of the request wins over a member of
-`ext` with its name; what else `ext` says stays. Without such headers `ext` is stored as it came.
-
-On topics that have headers a `traceparent` of a request becomes one of what it publishes. So a
-service whose requests carry one, as OpenTelemetry's instruments do, need do nothing for it: who
-consumes the message can go on with that trace, and where the caller records it the message's life
-is traced under its id (`kernel/traceparent.py`). A publisher's own header of that name wins. What
-is no `traceparent` means nothing, as the W3C has it, and is left out.
+A header of the request wins over a member of `ext` with its name; without such headers `ext` is
+stored as it came. On topics that have headers a `traceparent` of a request becomes one of what it
+publishes: a service whose requests carry one, as OpenTelemetry's instruments do, need do nothing
+for it. A publisher's own header of that name wins. What is no `traceparent` means nothing, as the
+W3C has it, and is left out.
 """
 
 import json
@@ -120,8 +110,7 @@ def own_partition(key: str) -> HttpError:
 
 
 def due_ns_of(deps: Deps, parameters: Parameters) -> int:
-    """The due time of a message with a delay of `defer` milliseconds; 0: at once. Raises
-    HttpError."""
+    """`defer` is in milliseconds; 0: at once. Raises HttpError."""
     if "defer" not in parameters:
         return 0
     text = parameters["defer"]

@@ -1,23 +1,8 @@
-"""Operators' requests about topics, and the settings of one topic beside the daemon's options.
+"""Operators' requests about topics; docs/http.md has their arguments and answers.
 
-`/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
-a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
-topic of another shape would not be what was asked for. `/topic/partition/expand` adds partitions to
-a topic that is in use (`broker/topics/growth.py`), and `/topic/meta/update` headers
-(`upgradeext=true`), and says whether consumers may make channels. All of it can be sent again.
-
-A GET of `/topic/config` tells, a POST changes the settings that are named in the query and tells
-too. An empty value goes back to the daemon's option.
-
-Room on the disk, as in Youzan's nsqd: `/topic/greedyclean` removes at once what retention would
-keep for a while longer, whole segments of which no channel needs anything, but for `bytes` of them.
-Files of deleted topics are removed by themselves, and tried again when a disk refuses;
-`/topic/cleanunused` does it now, and names what is in the way.
-
-`/topic/concede` is an operator's word that readers need not wait for what is corrupt. Only a
-partition of several replicas waits; a node by itself steps over what is corrupt anyway, and then
-there is nothing to concede. The answer names the offsets, and comes when the set has it on its
-disks that the channels have passed them.
+The same `/topic/create` again is no error, and another number is: a topic of another shape would
+not be what was asked for. Only a partition of several replicas has something to concede: a node by
+itself steps over what is corrupt anyway.
 """
 
 from collections.abc import Callable
