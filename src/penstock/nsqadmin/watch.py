@@ -130,8 +130,7 @@ class Watch:
         self._errors: tuple[str, ...] = ()
         self._has_found = False  # nsqlookupds have said who is there
         self._wanted_s = 0.0  # answers to questions from before then are not new enough
-        self._is_changed = True  # since the last snapshot
-        self._stale: set[str] = set()
+        self._seen: object = None  # what the last snapshot was made of
         self._made_s = 0.0
         self.latest = Snapshot()
         now_s = time.monotonic()
@@ -169,7 +168,6 @@ class Watch:
         gone = self._nodes.pop(address, None)
         if gone is not None and gone.task not in (None, asyncio.current_task()):
             gone.task.cancel()
-        self._is_changed = True
 
     def start(self) -> None:
         self._life.begin(self._run())
@@ -219,7 +217,6 @@ class Watch:
 
     async def _discover(self) -> None:
         """When no nsqlookupd answers, the earlier nodes stay."""
-        before = (self._producers, self._names, self._errors)
         try:
             found, missed = await self._upstream.producers()
             names, warning = await self._upstream.topics()
@@ -228,7 +225,6 @@ class Watch:
         else:
             self._producers, self._names, self._has_found = found, names, True
             self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
-        self._is_changed |= before != (self._producers, self._names, self._errors)
 
     def _given(self, address: str) -> NsqdAddress:
         """A node named by a flag: it is listed even while silent."""
@@ -243,15 +239,12 @@ class Watch:
             if not self._upstream.lookupds:
                 self.forget(address)  # it is named no more
             elif self._has_found and not self._errors:  # else who does not answer may know it
-                self._is_changed |= self._nodes[address].state.is_listed
                 self._nodes[address].state.is_listed = False
         for one in producers:
             if one.address not in self._nodes:
                 known = NodeState(one.address, one)
                 self._nodes[one.address] = _Node(state=known, since_s=now_s)
-                self._is_changed = True
             state = self._nodes[one.address].state
-            self._is_changed |= not state.is_listed
             state.producer, state.is_listed = one, True
 
     # --- answers ---
@@ -260,16 +253,12 @@ class Watch:
         try:
             await self._take(node)
         except FetchFailed as error:
-            self._fail(node, error.reason)
+            node.state.error = error.reason
         except NOT_OF_NSQ as error:
-            self._fail(node, f"its answer is not an nsqd's: {error}")
+            node.state.error = f"its answer is not an nsqd's: {error}"
         is_gone = bool(node.state.error) and not node.state.is_listed
         pause = limits.ADMIN_POLL_S_MAX if is_gone else pause_s(self._interval_s, node.state)
         node.due_s = node.begun_s + pause
-
-    def _fail(self, node: _Node, reason: str) -> None:
-        self._is_changed |= node.state.error != reason
-        node.state.error = reason
 
     async def _take(self, node: _Node) -> None:
         state = node.state
@@ -280,7 +269,6 @@ class Watch:
         state.document, state.error = snapshot.lean(document), ""
         state.answered_s, state.seen_s = answered_s, time.time()
         state.took_s = (*state.took_s, answered_s - node.begun_s)[-limits.ADMIN_POLL_ANSWERS :]
-        self._is_changed = True
 
     async def _describe(self, node: _Node, document: dict[str, object]) -> bool:
         """From its `/info`, where no nsqlookupd describes it. False: it is known by another name,
@@ -309,28 +297,29 @@ class Watch:
                 continue
             try:
                 document = await self._upstream.document(state.address, "/cluster")
-                found = replication.read(document)
+                self._cluster = replication.read(document)
             except FetchFailed as error:
                 if error.status == 404:
                     self._alone[state.address] = state.start_s
             except NOT_OF_NSQ:
                 self._alone[state.address] = state.start_s
             else:
-                self._is_changed |= found != self._cluster
-                self._cluster = found
                 return
 
     def _is_news(self) -> bool:
         now_s = time.monotonic()
         stale = {address for address, one in self._nodes.items() if one.stale_s(now_s)}
+        states = [one.state for one in self._nodes.values()]
+        answers = [(one.address, one.answered_s, one.error, one.is_listed) for one in states]
+        seen = (answers, stale, self._producers, self._names, self._errors, self._cluster)
         older = bool(stale) and now_s - self._made_s >= limits.ADMIN_STALE_EVERY_S
-        is_news = self._is_changed or older or stale != self._stale or not self._made_s
-        self._stale = stale
+        is_news = older or seen != self._seen
+        self._seen = seen
         return is_news
 
     def _make(self) -> None:
         now_s = time.monotonic()
-        self._made_s, self._is_changed = now_s, False
+        self._made_s = now_s
         nodes = {
             address: replace(one.state, stale_s=one.stale_s(now_s))
             for address, one in self._nodes.items()
