@@ -29,7 +29,7 @@ from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
 from penstock.nsqd.publishing import bad_topic
 from penstock.nsqd.session import Session
-from penstock.nsqd.waits import Waits
+from penstock.nsqd.waits import Waits, WithTopic
 from penstock.wire import frames
 from penstock.wire.errors import (
     NOT_IN_FLIGHT,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 SUB_ADVANCED = b"SUB_ADVANCED"
 NOWHERE: Offsets = {}
+Settle = Callable[..., int]  # a method of `Window`
 
 
 def _reason(session: Session, held: Held) -> bytes:
@@ -178,7 +179,7 @@ class Consuming:
         session: Session,
         params: list[bytes],
         partition: int,
-        act: Callable[[Topic], None],
+        act: WithTopic,
         ordered: bool = False,
     ) -> None:
         """Call `act` once the client may use the channel and it exists. A refused consumer creates
@@ -240,12 +241,7 @@ class Consuming:
         session.conn.rdy = count
 
     def _settle(
-        self,
-        session: Session,
-        fault: Fault,
-        message_id: bytes,
-        act: Callable[..., int],
-        *arguments: int,
+        self, session: Session, fault: Fault, message_id: bytes, act: Settle, *arguments: int
     ) -> None:
         """Act on a message in flight; answer with an error when it belongs to another client."""
         number = hex_to_id(message_id)

@@ -16,7 +16,7 @@ from penstock.broker.partition.appends import LENGTH_BYTES, TRACE_BYTES, Stored,
 from penstock.errors import PenstockError, TooMuchWaiting
 from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
 from penstock.nsqd.session import Session
-from penstock.nsqd.waits import Waits
+from penstock.nsqd.waits import Waits, WithTopic
 from penstock.wire import trace_ids
 from penstock.wire.errors import Fault, WireFault, failed, failed_because
 from penstock.wire.frames import FrameType
@@ -46,6 +46,7 @@ PUB_FAULTS = {
 SINGLE = (b"PUB", b"DPUB", b"PUB_TRACE", b"PUB_EXT")  # their body is one message
 PUB_TRACE, MPUB_TRACE = b"PUB_TRACE", b"MPUB_TRACE"
 _TRACE_FAULTS = {PUB_TRACE: Fault.PUB_FAILED, MPUB_TRACE: Fault.MPUB_FAILED}
+Start = Callable[[TracedDone], None]
 _ENTRY_BYTES = 8  # of a key or of headers, in the trailer, beside the value
 
 
@@ -74,6 +75,9 @@ class Headed(NamedTuple):
         for value in self.sections.values():
             total += _ENTRY_BYTES + len(value) if isinstance(value, bytes) else TRACE_BYTES
         return total
+
+
+Messages = Sequence[Traced | Headed]
 
 
 class Publishing:
@@ -251,24 +255,14 @@ class Publishing:
             read()
 
     def _with_topic(
-        self,
-        session: Session,
-        command: bytes,
-        topic: bytes,
-        fault: Fault,
-        act: Callable[[Topic], None],
+        self, session: Session, command: bytes, topic: bytes, fault: Fault, act: WithTopic
     ) -> None:
         """Call `act` with the topic, if the client has leave to publish to it."""
         find = partial(self._waits.with_topic, session, topic, fault, act)
         self._waits.with_leave(session, command, topic, b"", find)
 
     def _publish(
-        self,
-        session: Session,
-        topic: Topic,
-        messages: Sequence[Traced | Headed],
-        fault: Fault,
-        publish: Callable[[TracedDone], None],
+        self, session: Session, topic: Topic, messages: Messages, fault: Fault, publish: Start
     ) -> None:
         """Publish, and answer once it is stored. Raises WireFault when publishes are refused."""
         first, name = messages[0], topic.name.encode()

@@ -29,6 +29,9 @@ log = logging.getLogger("penstock.nsqd")
 
 T = TypeVar("T")
 Guard = Callable[..., None]  # session, act, *arguments: runs `act`, and answers with its error
+Act = Callable[[], None]
+WithTopic = Callable[["Topic"], None]
+Take = Callable[[Session, bytes], None]  # of a body
 Ask = Callable[[MetadataDone], None]  # it is given what it is to call: at once, or later
 
 
@@ -42,14 +45,14 @@ class Waits:
         if session.awaits is None and not session.waits:
             session.conn.resume()
 
-    def pause(self, session: Session) -> Callable[[Callable[[], None]], None]:
+    def pause(self, session: Session) -> Callable[[Act], None]:
         """No command is read until the returned function is called, with the next step."""
 
-        def act_and_resume(session: Session, act: Callable[[], None]) -> None:
+        def act_and_resume(session: Session, act: Act) -> None:
             act()
             self.resume(session)
 
-        def go_on(act: Callable[[], None]) -> None:
+        def go_on(act: Act) -> None:
             session.waits = False
             if not session.gone:
                 self._guard(session, act_and_resume, act)
@@ -60,9 +63,7 @@ class Waits:
     def partitions_if_new(self, topic: bytes) -> int:
         return self._topics.partitions_if_new(topic.decode("ascii"))
 
-    def with_topic(
-        self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
-    ) -> None:
+    def with_topic(self, session: Session, name: bytes, fault: Fault, act: WithTopic) -> None:
         """Call `act` with the topic, now or once it exists."""
 
         def act_or_fail(found: Found) -> None:
@@ -73,7 +74,7 @@ class Waits:
         self._until(session, partial(self._topics.topic, name.decode("ascii")), act_or_fail)
 
     def with_channel(
-        self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
+        self, session: Session, topic: Topic, name: str, fault: Fault, act: Act
     ) -> None:
         """Call `act` when the channel exists or may be created here: at once, except in a cluster.
         Where partitions have not confirmed it in time, the client continues with the others: it
@@ -88,7 +89,7 @@ class Waits:
 
         self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
 
-    def until(self, session: Session, fault: Fault, ask: Ask, act: Callable[[], None]) -> None:
+    def until(self, session: Session, fault: Fault, ask: Ask, act: Act) -> None:
         """Call `act` when the request is done: at once, on a single node."""
 
         def act_or_fail(error: PenstockError | None) -> None:
@@ -116,13 +117,7 @@ class Waits:
 
         report = report_later
 
-    def read_body(
-        self,
-        session: Session,
-        command: bytes,
-        size_max: int,
-        take: Callable[[Session, bytes], None],
-    ) -> None:
+    def read_body(self, session: Session, command: bytes, size_max: int, take: Take) -> None:
         session.awaits = take
         session.body_command = command
         session.body_bytes_max = size_max
@@ -141,12 +136,7 @@ class Waits:
         self._auth.ask(applicant(session), lambda found: go_on(lambda: take(found)))
 
     def with_leave(
-        self,
-        session: Session,
-        command: bytes,
-        topic: bytes,
-        channel: bytes,
-        act: Callable[[], None],
+        self, session: Session, command: bytes, topic: bytes, channel: bytes, act: Act
     ) -> None:
         """Call `act` if the client has permission, now or once an auth server has answered. Without
         a channel it wants to publish."""
@@ -166,7 +156,7 @@ class Waits:
             check(session.grant)
 
 
-def _act(fault: Fault, act: Callable[[], None]) -> None:
+def _act(fault: Fault, act: Act) -> None:
     try:
         act()
     except WireFault:

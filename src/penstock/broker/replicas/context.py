@@ -50,9 +50,12 @@ class Need(NamedTuple):
     missing_bytes: int
 
 
+Again = Callable[[], None]
+
+
 class _WaitingLearner(NamedTuple):
     need: Need
-    again: Callable[[], None]
+    again: Again
 
 
 class CatchUp:
@@ -66,12 +69,7 @@ class CatchUp:
         self._stalled: set[tuple[int, Target]] = set()
 
     def request(
-        self,
-        node: int,
-        target: Target,
-        members_spare: int,
-        missing_bytes: int,
-        again: Callable[[], None],
+        self, node: int, target: Target, members_spare: int, missing_bytes: int, again: Again
     ) -> bool:
         """May the learner of `target` on this node be fed? False: it waits for `again`."""
         fed = self._fed.setdefault(node, {})
