@@ -31,7 +31,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import default_dead_letter_topic
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
-from penstock.cluster import keys
+from penstock.cluster import documents, keys
 from penstock.cluster.coordinator import (
     Failed,
     Put,
@@ -40,15 +40,6 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
     seen_by_view,
-)
-from penstock.cluster.documents import (
-    ACTIVE,
-    CLUSTER,
-    MEMBERSHIP,
-    REMOVED,
-    Cluster,
-    Membership,
-    NodeDocument,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.messages import decode_message, encode_message
@@ -118,7 +109,7 @@ class ClusterMember:
         self._tls = _peer_tls(options)
         self._task: asyncio.Task[None] | None = None
         self._uuid = 0
-        self._replaced: Membership | None = None
+        self._replaced: documents.Membership | None = None
         self._looked_ns = self._report_ns = 0
         etcd_secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
         self.coordinator = EtcdCoordinator(self.address, etcd_secrets, on_fault)
@@ -165,7 +156,7 @@ class ClusterMember:
         )  # fmt: skip
         await topics.run(path, own)
 
-    async def _read_replaced(self) -> Membership | None:
+    async def _read_replaced(self) -> documents.Membership | None:
         """The node that an empty one replaces. Raises Refused where that was not requested, and
         while it lives: before anything is written."""
         own = self._options.node_id
@@ -179,7 +170,7 @@ class ClusterMember:
         alive = await self._ask(lambda done: self.coordinator.read(keys.node(own), done))
         if not isinstance(alive, Reading) or alive.entry is not None:
             raise Refused(f"node {own} is alive, or etcd does not answer: it cannot be replaced")
-        return MEMBERSHIP.decode(found.entry.key, found.entry.value)
+        return documents.MEMBERSHIP.decode(found.entry.key, found.entry.value)
 
     async def _read_uuid(self, may_make: bool) -> int:
         """0: it is not known yet."""
@@ -190,10 +181,10 @@ class ClusterMember:
                 log.warning("waiting for etcd at %s: %s", self.coordinator.endpoint, answer.reason)
             return 0
         if isinstance(answer, Reading) and answer.entry is not None:
-            return CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
+            return documents.CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
         if may_make:
-            document = Cluster(secrets.randbits(127) | 1, FORMAT, 1, 0)
-            change = Put(keys.CLUSTER, CLUSTER.encode(document))
+            document = documents.Cluster(secrets.randbits(127) | 1, FORMAT, 1, 0)
+            change = Put(keys.CLUSTER, documents.CLUSTER.encode(document))
             make = Transaction((RevisionIs(keys.CLUSTER, 0),), (change,))
             settled: Settled = await self._ask(lambda done: self.coordinator.transact(make, done))
             log.info("cluster %s: making it: %s", self.address.cluster, settled.outcome.name)
@@ -214,9 +205,9 @@ class ClusterMember:
         self.links = PeerLinks(
             own, self, self._on_fault, *self._tls, silence_ns=self._options.cluster_silence_ns,
         )  # fmt: skip
-        membership = Membership(
+        membership = documents.Membership(
             int.from_bytes(node.uuid, "big"), node.generation, node.boot.hex(),
-            node.memory_lost_generation, self._incarnation, 0, ACTIVE,
+            node.memory_lost_generation, self._incarnation, 0, documents.ACTIVE,
         )  # fmt: skip
         records = decode_remembered(
             entry.record for entry in ledger.replicas.values() if entry.record
@@ -288,10 +279,10 @@ class ClusterMember:
         if isinstance(error, Exception):
             self._on_fault(error)
 
-    def _describe(self) -> NodeDocument:
+    def _describe(self) -> documents.NodeDocument:
         host, tcp, http = self._address
         free = self._disk.free_bytes(self._broker.path)
-        return NodeDocument(
+        return documents.NodeDocument(
             self._incarnation, host, tcp, http, self._replication_host(), self._replication_port,
             __version__, self._options.zone or self._options.topology_zone, free, 0,
         )  # fmt: skip
@@ -307,12 +298,14 @@ class ClusterMember:
         while True:
             mono_ns = time.monotonic_ns()
             view = self.cluster.participant.view
+            nodes = {node: held.document for node, held in view.nodes.items()}
+            members = {n: held.document.state for n, held in view.memberships.items()}
             self.links.know(
                 {
                     node: PeerAddress(one.replication_host, one.replication_port, one.incarnation)
-                    for node, one in ((node, held.document) for node, held in view.nodes.items())
+                    for node, one in nodes.items()
                 },
-                {n for n, held in view.memberships.items() if held.document.state != REMOVED},
+                {node for node, state in members.items() if state != documents.REMOVED},
             )
             self.links.tick(mono_ns)
             if self.cluster.tick(mono_ns) or self._has_work():
@@ -353,7 +346,7 @@ class ClusterMember:
         if held.document.id_floor - tick >= limits.ID_RESERVE_TICKS // 2:
             return
         document = held.document._replace(id_floor=tick + limits.ID_RESERVE_TICKS)
-        change = Put(key, MEMBERSHIP.encode(document))
+        change = Put(key, documents.MEMBERSHIP.encode(document))
         self.coordinator.transact(
             Transaction((RevisionIs(key, held.revision),), (change,)), seen_by_view
         )

@@ -35,20 +35,11 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock import errors
 from penstock.broker.commits.apps import Ref, Stage
 from penstock.broker.commits.record import CommitFile, CommitPart, RecordJob
 from penstock.broker.commits.stage_file import ReadJob, StagedBatch, read_head
 from penstock.broker.ports import Job
-from penstock.errors import (
-    CommitUnfinished,
-    NotFound,
-    PenstockError,
-    Refused,
-    StageDamaged,
-    StorageError,
-    TopicChanged,
-    WriteRefused,
-)
 from penstock.kernel.layout import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -65,7 +56,7 @@ class Committed(NamedTuple):
     messages: int  # that were committed by this request
 
 
-CommitDone = Callable[[Committed | PenstockError], None]
+CommitDone = Callable[[Committed | errors.PenstockError], None]
 
 
 class _Target:
@@ -96,7 +87,7 @@ class _Target:
         its topic do not: it has stopped, or an unfinished commit holds its end."""
         reason = self.leader.refusal
         if reason:
-            raise Refused(f"topic {self.leader.replica.label}: {reason}")
+            raise errors.Refused(f"topic {self.leader.replica.label}: {reason}")
 
 
 class CommitRun:
@@ -107,7 +98,7 @@ class CommitRun:
         self.decided = False
         self.shown = False
         self.stops = False  # nsqd does: other nodes are not waited for
-        self.unfinished: CommitUnfinished | None = None
+        self.unfinished: errors.CommitUnfinished | None = None
         self.record_error: OSError | None = None  # why the record is not as it should be
         self._commits = commits
         self._context = commits.context
@@ -157,10 +148,10 @@ class CommitRun:
             next(self._steps)
         except StopIteration:
             self._end(None)
-        except PenstockError as error:
+        except errors.PenstockError as error:
             self._end(error)
 
-    def _end(self, error: PenstockError | None) -> None:
+    def _end(self, error: errors.PenstockError | None) -> None:
         self._steps = None
         for stage in self._pinned:
             stage.pinned = False
@@ -188,7 +179,7 @@ class CommitRun:
             group = target.group
             while not (target.gone or group.quiet):
                 if group.stopped:
-                    raise StorageError(group.log.path, group.stopped)
+                    raise errors.StorageError(group.log.path, group.stopped)
                 if not group.busy:
                     group.sync()
                     if group.quiet:
@@ -206,9 +197,9 @@ class CommitRun:
             yield from self._wait_quiet()
             for target in self._targets:
                 if target.gone:
-                    raise NotFound("topic", target.topic.name)
+                    raise errors.NotFound("topic", target.topic.name)
             yield from self._decide()
-        except PenstockError:
+        except errors.PenstockError:
             for target in held:
                 self._free(target, 0, 0)
             raise
@@ -230,10 +221,10 @@ class CommitRun:
         for ref in refs:
             topic = self._topics.get(ref.topic)
             if topic is None:
-                raise NotFound("topic", ref.topic)
+                raise errors.NotFound("topic", ref.topic)
             stage = self._stages.find(ref)
             if stage.head.identity != topic.identity:
-                raise TopicChanged(topic.name, topic.identity)
+                raise errors.TopicChanged(topic.name, topic.identity)
             chosen.setdefault((ref.topic, ref.partition), []).append(stage)
         return chosen
 
@@ -251,7 +242,7 @@ class CommitRun:
             check_topic(topic, count)
         reason = self._context.room_refusal(length) if length else ""
         if reason:
-            raise Refused(reason)
+            raise errors.Refused(reason)
         self._context.reserved_bytes += length
         self._reserved_bytes = length
 
@@ -269,12 +260,12 @@ class CommitRun:
                 position = job.next_position
                 count += sum(staged.messages for staged in job.batches)
             if count != stage.head.count:
-                raise StageDamaged(stage.path, f"{count} messages, not {stage.head.count}")
+                raise errors.StageDamaged(stage.path, f"{count} messages, not {stage.head.count}")
 
     def _hold(self, held: list[_Target]) -> None:
         for target in self._targets:
             if target.gone:
-                raise NotFound("topic", target.topic.name)
+                raise errors.NotFound("topic", target.topic.name)
             target.check()
             check_topic(target.topic, target.count)
             held.append(target)
@@ -308,7 +299,7 @@ class CommitRun:
                 self.decided = True
                 return
             except OSError as error:
-                problem = WriteRefused(self._directory, f"the record of the commit: {error}")
+                problem = errors.WriteRefused(self._directory, f"the record of the commit: {error}")
                 if not (job.may_be_read or self.decided):
                     self.record_error = error
                     raise problem from error
@@ -323,13 +314,13 @@ class CommitRun:
             while not target.gone and target.passed < target.count:
                 try:
                     yield from self._store(target)
-                except StorageError as error:
+                except errors.StorageError as error:
                     yield from self._pause(error)
         while True:
             try:
                 yield from self._wait_quiet()
                 break
-            except StorageError as error:
+            except errors.StorageError as error:
                 yield from self._pause(error)
         self._show()
         yield from self._clean()
@@ -344,13 +335,13 @@ class CommitRun:
         self._commits.changed(self)
         self._context.engine.wake()
 
-    def _pause(self, problem: StorageError) -> Steps:
+    def _pause(self, problem: errors.StorageError) -> Steps:
         """Wait for a call of `retry`."""
         text = f"commit {self.file.version} of {self.file.app} waits to be finished: {problem}"
         for target in self._targets:
             if not target.gone:
                 target.group.block(text)
-        self.unfinished = CommitUnfinished(self._directory, text)
+        self.unfinished = errors.CommitUnfinished(self._directory, text)
         self._commits.changed(self)
         self._retry = False
         while not self._retry:
@@ -359,7 +350,7 @@ class CommitRun:
     def _store(self, target: _Target) -> Steps:
         """The next slice of the next stage."""
         if target.problem:
-            raise StorageError(target.leader.log.path, target.problem)
+            raise errors.StorageError(target.leader.log.path, target.problem)
         name, body_at = target.stages[target.stage_index]
         path = os.path.join(self._stages.path, name)
         if not body_at:
@@ -385,11 +376,11 @@ class CommitRun:
         except OSError as error:
             if checked is not None:
                 self._stages.note_unread(checked, error)
-            raise StageDamaged(path, f"cannot be read: {error}") from error
+            raise errors.StageDamaged(path, f"cannot be read: {error}") from error
         if job.damage is not None:
             raise job.damage
         if not job.batches:
-            raise StageDamaged(path, "it is shorter than it says")
+            raise errors.StageDamaged(path, "it is shorter than it says")
         return job
 
     def _is_new(self, target: _Target, staged: StagedBatch, path: str) -> bool:
@@ -400,7 +391,7 @@ class CommitRun:
         # Without their headers, which contain the position.
         if stored is None or stored[HEADER_BYTES:] != memoryview(staged.data)[HEADER_BYTES:]:
             where = target.leader.log.path
-            raise StorageError(where, f"the log holds something else than {path}")
+            raise errors.StorageError(where, f"the log holds something else than {path}")
         self._pass(target, staged)
         return False
 
@@ -423,7 +414,7 @@ class CommitRun:
         try:
             return read_head(self._context.disk, path)[1]
         except (OSError, ValueError) as error:
-            raise StageDamaged(path, f"cannot be read: {error}") from error
+            raise errors.StageDamaged(path, f"cannot be read: {error}") from error
 
     def _clean(self) -> Steps:
         """Not essential: a start would do it. Failures are retried (`retry.py`, `commits.py`)."""
@@ -498,4 +489,4 @@ def check_topic(topic: Topic, count: int) -> None:
     """Raises Refused when it does not take so many messages now."""
     reason = topic.refusal_of(count)
     if reason:
-        raise Refused(f"topic {topic.name}: {reason}")
+        raise errors.Refused(f"topic {topic.name}: {reason}")

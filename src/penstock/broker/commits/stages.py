@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import limits
+from penstock import errors, limits
 from penstock.broker.commits.apps import (
     HOW_TO_ABORT,
     NOBODY,
@@ -51,14 +51,6 @@ from penstock.broker.commits.stage_file import (
 )
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Job, Syncs
-from penstock.errors import (
-    NotFound,
-    PenstockError,
-    Refused,
-    StageExists,
-    StageMissing,
-    WriteRefused,
-)
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
@@ -66,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
 
 
-StageDone = Callable[[PenstockError | None], None]
+StageDone = Callable[[errors.PenstockError | None], None]
 
 _log = logging.getLogger("penstock.broker")
 
@@ -192,9 +184,9 @@ class Stages:
         """`done` is called once it is on disk, or with the error. Raises Refused, and NotFound when
         the topic has no such partition. Partitions of a cluster may have their leaders anywhere."""
         if topic.ephemeral:
-            raise Refused("nothing can be staged for an ephemeral topic")
+            raise errors.Refused("nothing can be staged for an ephemeral topic")
         if block.partition >= topic.partition_count:
-            raise NotFound("partition", str(block.partition))
+            raise errors.NotFound("partition", str(block.partition))
         ref = Ref(topic.name, block.name, block.partition)
         if ref in self._writing:
             self._writing[ref].append(lambda: self._put_again(topic, block, done))
@@ -211,14 +203,14 @@ class Stages:
     def _put_again(self, topic: Topic, block: Block, done: StageDone) -> None:
         try:
             self.put(topic, block, done)
-        except PenstockError as error:
+        except errors.PenstockError as error:
             done(error)
 
     def _begin(self, topic: Topic, block: Block, done: StageDone) -> None:
         self.discard(self.apps.begin(block.owner))
         try:
             self._check(topic, block)
-        except Refused:
+        except errors.Refused:
             self.apps.end(block.owner)
             raise
         self._write(topic, block, done)
@@ -228,7 +220,7 @@ class Stages:
         reason = refusal or topic.refusal_of(block.messages)
         reason = reason or self.apps.refusal_of(block.owner)
         if reason:
-            raise Refused(reason)
+            raise errors.Refused(reason)
         if self.count + len(self._writing) >= limits.STAGES_MAX:
             self._give_up_idlest()
             if self.count + len(self._writing) >= limits.STAGES_MAX:
@@ -245,7 +237,7 @@ class Stages:
             reason = reason and f"app {block.owner.app}, with {staged} bytes staged: {reason}"
         if reason:
             self._give_up_idlest()  # its room is free when the caller tries again
-            raise Refused(f"{reason}. {HOW_TO_ABORT}" if self.bytes else reason)
+            raise errors.Refused(f"{reason}. {HOW_TO_ABORT}" if self.bytes else reason)
 
     def _give_up_idlest(self) -> None:
         idle_since_ns = self._context.clock.wall_ns() - limits.STAGE_IDLE_NS
@@ -260,7 +252,7 @@ class Stages:
         ref = Ref(topic.name, block.name, block.partition)
         self._writing[ref] = []
 
-        def ended(error: PenstockError | None) -> None:
+        def ended(error: errors.PenstockError | None) -> None:
             self.apps.end(block.owner)
             waiting = self._writing.pop(ref)
             done(error)
@@ -285,7 +277,7 @@ class Stages:
                 self._unwritten.failed.clear()
                 self._unwritten.note(longest, error)
                 self.remove_files([stage.file_name, stage.file_name + ".tmp"])
-                done(WriteRefused(stage.path, f"cannot be written: {error}"))
+                done(errors.WriteRefused(stage.path, f"cannot be written: {error}"))
 
         write = partial(write_stage, self._context.disk, stage.path, line, body)
         self._queue.submit(DiskJob(write), ended)
@@ -305,11 +297,11 @@ class Stages:
         def ended(error: OSError | None) -> None:
             if error is not None:
                 self.note_unread(stage, error)
-                done(WriteRefused(path, f"cannot be read: {error}"))
+                done(errors.WriteRefused(path, f"cannot be read: {error}"))
             elif job.answer:
                 done(None)
             else:
-                done(StageExists(*stage.ref))
+                done(errors.StageExists(*stage.ref))
 
         self._queue.submit(job, ended)
 
@@ -318,7 +310,7 @@ class Stages:
     def find(self, ref: Ref) -> Stage:
         stage = self._found.get(ref)
         if stage is None:
-            raise StageMissing(*ref)
+            raise errors.StageMissing(*ref)
         return stage
 
     def of_file(self, file_name: str) -> Stage | None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from penstock import limits
+from penstock import errors, limits
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
@@ -32,16 +32,6 @@ from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState
 from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
-from penstock.errors import (
-    LeadershipEnded,
-    NotFound,
-    PartitionStopped,
-    PenstockError,
-    PublishUnknown,
-    StorageError,
-    TooMuchWaiting,
-    WriteRefused,
-)
 from penstock.kernel import Tail
 from penstock.log.partition import PartitionLog
 
@@ -165,7 +155,7 @@ class GroupCommit:
         self._whole.append(Whole(encode, count, done, producer_id, length))
         self._write_whole(self._context.clock.wall_ns())
 
-    def drop_whole(self, producer_id: int, error: PenstockError) -> None:
+    def drop_whole(self, producer_id: int, error: errors.PenstockError) -> None:
         """A batch of this producer failed, so none of its later ones may be stored."""
         dropped = [one for one in self._whole if one.producer_id == producer_id]
         self._whole = deque(one for one in self._whole if one.producer_id != producer_id)
@@ -178,7 +168,7 @@ class GroupCommit:
         tail = self.tail
         waiting = tail.waiting_bytes + length
         if tail.waiting_bytes and 0 < tail.waiting_bytes_max < waiting:
-            raise TooMuchWaiting(waiting, tail.waiting_bytes_max)
+            raise errors.TooMuchWaiting(waiting, tail.waiting_bytes_max)
 
     def check_append(self, length: int) -> None:
         """The same check for messages that join the open batch, though that may be full."""
@@ -218,7 +208,7 @@ class GroupCommit:
             try:
                 if self._at_once.write(wall_ns):
                     return
-            except StorageError as error:
+            except errors.StorageError as error:
                 self._fail_write(self._seal_open(count, wall_ns), error)
                 return
         append = self._seal_open(count, wall_ns) if count else self._empty_append()
@@ -234,7 +224,7 @@ class GroupCommit:
         if self.state.ready and not (self._open_done or self._gathered or self._whole):
             try:
                 return self._at_once.stay()
-            except StorageError as error:
+            except errors.StorageError as error:
                 wall_ns = max(self._context.clock.wall_ns(), self.log.last_timestamp_ns)
                 self._fail_write(self._seal_open(self.tail.open_count, wall_ns), error)
         return []
@@ -283,7 +273,7 @@ class GroupCommit:
     def _store(self, append: LogAppend, wall_ns: int) -> None:
         try:
             self._put(append, wall_ns)
-        except StorageError as error:
+        except errors.StorageError as error:
             self._fail_write(append, error)
             return
         self._append = append
@@ -346,7 +336,7 @@ class GroupCommit:
         self.refused_bytes = 0
         self._context.health.clear(self._label, Trouble.WRITE)
 
-    def _fail_write(self, append: LogAppend, error: StorageError) -> None:
+    def _fail_write(self, append: LogAppend, error: errors.StorageError) -> None:
         """The append was not stored, and its publishers get the error. The next one is tried."""
         self.refused_bytes = append.length
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
@@ -399,7 +389,7 @@ class GroupCommit:
         if awaited or rule.waits:
             self.write(self._context.clock.wall_ns())
 
-    def _fail_sync(self, error: StorageError) -> None:
+    def _fail_sync(self, error: errors.StorageError) -> None:
         append = self._append
         if self.leadership.is_shared:
             self.leadership.failed(error.reason)
@@ -424,8 +414,8 @@ class GroupCommit:
             tail.fail_from(tail.committed_end, True)
         self._topic.refresh_refusal()
         self._hand_on()
-        self._fail_open(LeadershipEnded(self._label, reason))
-        append.answer(PublishUnknown(self._label, reason))
+        self._fail_open(errors.LeadershipEnded(self._label, reason))
+        append.answer(errors.PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
         """Publishes that have waited too long behind appends are refused, and the publishers of the
@@ -439,7 +429,7 @@ class GroupCommit:
             reason = f"a write was not committed for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self.refuse_gathered(reason)
             self.tail.doubt()
-            self._append.answer_unnumbered(PublishUnknown(self._label, reason))
+            self._append.answer_unnumbered(errors.PublishUnknown(self._label, reason))
 
     def _hand_on(self) -> None:
         host, tail = self._context.replica_host, self.tail
@@ -491,7 +481,7 @@ class GroupCommit:
         self.blocked = reason
         self._topic.refresh_refusal()
         if reason:
-            self._fail_open(WriteRefused(self.log.path, reason))
+            self._fail_open(errors.WriteRefused(self.log.path, reason))
 
     def release(self, count: int, size: int) -> None:
         """The messages of the commit become visible: `count` messages, `size` bytes of bodies."""
@@ -513,7 +503,7 @@ class GroupCommit:
             self.stopped = reason or "the partition is stopped"
             self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
         self._topic.refresh_refusal()
-        self._fail_open(PartitionStopped(self._label, self.stopped))
+        self._fail_open(errors.PartitionStopped(self._label, self.stopped))
 
     def notice_stop(self) -> None:
         """The log may stop on its own account, when it syncs outside of a job."""
@@ -522,9 +512,9 @@ class GroupCommit:
             self._pass_gate()
 
     def refuse_gathered(self, reason: str) -> None:
-        self._fail_open(WriteRefused(self._label, reason))
+        self._fail_open(errors.WriteRefused(self._label, reason))
 
-    def _fail_open(self, error: PenstockError) -> None:
+    def _fail_open(self, error: errors.PenstockError) -> None:
         if self.tail.owner.group is self:  # else an outbox has it
             self.tail.drop_open()
         waiting = self._open_done + [one.done for one in self._gathered]
@@ -549,7 +539,7 @@ class GroupCommit:
         whole, self._whole = self._whole, deque()
         self.held_count = self.tail.waiting_bytes = 0
         for one in whole:
-            one.done(NotFound("topic", self.tail.topic.decode()))
+            one.done(errors.NotFound("topic", self.tail.topic.decode()))
         self._pass_gate()
 
     def close(self) -> None:
