@@ -135,13 +135,6 @@ class DeadLetters:
         self._holding: dict[Channel, None] = {}  # channels with messages that stay
         self._troubled: set[str] = set()  # topics with messages that wait: health says so
 
-    def validate(self) -> None:
-        if not all(self._under_way.values()):
-            raise RuntimeError("a window without dead letters under way is kept")
-        for channel, redrive in self._redrives.items():
-            if redrive.ended:
-                raise RuntimeError(f"{channel.topic.name}:{channel.name}: an ended redrive is kept")
-
     # --- there ---
 
     def collect(self, channel: Channel) -> None:
@@ -377,7 +370,6 @@ class Redrive:
         id: int | None = None,
     ) -> None:
         self.rests = False  # until the next housekeeping: it has looked at much and found nothing
-        self.ended = False
         self._context = context
         self._channel = channel
         self._source = source
@@ -398,7 +390,6 @@ class Redrive:
             self._finish(error)
 
     def _finish(self, error: PenstockError | None) -> None:
-        self.ended = True
         self._done(self._count, error)
 
     def _step(self) -> None:

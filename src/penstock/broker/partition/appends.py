@@ -60,17 +60,9 @@ class Inner(NamedTuple):
 
 class LogAppend:
     __slots__ = (
-        "agreed_end",
-        "base_id",
-        "base_offset",
-        "buffers",
-        "count",
-        "done",
-        "end",
-        "inner",
-        "length",
-        "numbered_done",
-    )
+        "agreed_end", "base_id", "base_offset", "buffers", "count", "done", "end", "inner",
+        "length", "numbered_done",
+    )  # fmt: skip
 
     def __init__(
         self,

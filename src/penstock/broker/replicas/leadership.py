@@ -75,20 +75,9 @@ class Leadership:
     leadership be over. `on_over` is called once, before any caller learns of it."""
 
     __slots__ = (
-        "_announced",
-        "_bulk",
-        "_has_news",
-        "_in_turn",
-        "_live",
-        "_ports",
-        "in_flight",
-        "is_alone",
-        "log",
-        "machine",
-        "on_change",
-        "on_over",
-        "reason",
-    )
+        "_announced", "_bulk", "_has_news", "_in_turn", "_live", "_ports", "in_flight", "is_alone",
+        "log", "machine", "on_change", "on_over", "reason",
+    )  # fmt: skip
 
     def __init__(
         self, log: PartitionLog, machine: PartitionLeader, ports: LeadershipPorts | None
