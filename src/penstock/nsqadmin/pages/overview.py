@@ -27,7 +27,6 @@ def draw(view: PageView) -> None:
         tiles = {name: parts.Tile(name, name in _CURVES) for name in flow_of(latest)}
     with parts.row("tiles facts-row"):
         tiles |= {name: parts.Tile(name) for name in facts_of(latest)}
-    _first_steps(view)
 
     def show(snapshot: Snapshot) -> None:
         parts.show_age(flow, snapshot.stale_s)
@@ -62,22 +61,6 @@ def draw_counter(view: PageView) -> None:
     chart.pair(view, "")
 
 
-def _first_steps(view: PageView) -> None:
-    """Advice for an installation without a topic."""
-    with ui.element("div").classes("panel empty") as empty:
-        ui.label("Nothing has been published yet.")
-        with ui.element("div"):
-            parts.written("span", "Publish a message to any topic, or ")
-            ui.link("make a topic under Lookup", view.link("lookup"))
-            parts.written("span", ".")
-
-    def show(snapshot: Snapshot) -> None:
-        answers = all(one.can_be_asked for one in snapshot.nodes.values())
-        empty.set_visibility(bool(snapshot.nodes) and answers and not snapshot.topics)
-
-    layout.follow(view, show)
-
-
 def _attention(view: PageView) -> None:
     with parts.section("Needs attention"):
         area = parts.Redrawn()
@@ -85,16 +68,17 @@ def _attention(view: PageView) -> None:
     def show(snapshot: Snapshot) -> None:
         found = [*states.found(view, snapshot), *of_runs(view.deps.runs.runs, time.time())]
         found = list(folded(sorted(found, key=order)))[:_FINDINGS_MAX]
+        well = "" if found else _all_well(snapshot)
 
         def draw() -> None:
-            if not found:
+            if well:
                 with ui.element("div").classes("finding"):
                     _level("good", "check_circle", "All well")
-                    parts.soft(_all_well(snapshot))
+                    parts.soft(well)
             for one in found:
                 finding(view, one)
 
-        area.show(found, draw)
+        area.show((found, well), draw)
 
     layout.follow(view, show)
 
@@ -105,6 +89,8 @@ def _all_well(snapshot: Snapshot) -> str:
     late = [one.address for one in snapshot.nodes.values() if not one.can_be_asked]
     if late:
         return f"As far as is known: {', '.join(late[:4])} has not answered for a while."
+    if not snapshot.topics:
+        return "Nothing has been published yet: publish to any topic, or make one under Lookup."
     return "All nodes answer, and every channel moves."
 
 

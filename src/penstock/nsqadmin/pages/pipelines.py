@@ -146,19 +146,16 @@ def what_of(run: Run) -> str:
 
 
 def _nothing(view: PageView) -> ui.element:
-    nodes = view.deps.watch.latest.nodes
-    node = shlex.quote(next(iter(nodes), "127.0.0.1:4151"))
-    topic = next((name for name in sorted(view.deps.watch.latest.topics)
-                  if name.isidentifier() and not name.startswith("_")), "orders")  # fmt: skip
+    node = next(iter(view.deps.watch.latest.nodes), "127.0.0.1:4151")
     with parts.section("No run of a pipeline yet") as section:
         ui.label(
             "A pipeline is a ready-made Spark program: an archive of topics in a Delta table, the"
             " trace as a table, an audit, a replay. While it runs it reports to its nsqd, and is"
             " seen here. This one copies a topic into a table, each message exactly once:"
         )
-        line = f"penstock pipeline run archive --url=http://{node} --topics={topic}"
+        line = "penstock pipeline run archive --topics=orders --table=./lake/orders"
         with ui.element("pre").classes("mono command"):
-            ui.label(f"{line} --table=./lake/{topic}")
+            ui.label(f"{line} --url={shlex.quote(f'http://{node}')}")
         ui.label("A run with --no-report is not seen; neither is one of more than a week ago.")
     return section
 
