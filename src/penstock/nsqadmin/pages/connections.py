@@ -7,7 +7,7 @@ asked for their connections only while somebody has such a page open.
 from collections.abc import Sequence
 from operator import itemgetter
 
-from nicegui import context, ui
+from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
@@ -35,20 +35,17 @@ class _Page:
         chosen = self._chosen = view.asked("q", "kind", *_NARROWED)
         if chosen["kind"] not in KINDS:
             chosen["kind"] = ""
-        self._client = context.client
         with parts.heading("Connections"):
             self._count = parts.note()
             parts.grow()
             kind = ui.select(_WORDS, value=chosen["kind"]).props('aria-label="Kind of connection"')
-            search = ui.input("Search", value=chosen["q"]).props(
-                'clearable debounce=200 aria-label="Search connections"'
-            )
+            search = ui.input("Search", value=chosen["q"])
+            search.props('clearable debounce=200 aria-label="Search connections"')
         self._narrowed = parts.row()
         self._draw_narrowed()
-        self._grid = Grid(_COLUMNS, "key", _EMPTY, "Connections", _HEIGHT)
-        self._grid.element.options["quickFilterText"] = chosen["q"]
+        self._grid = Grid(_COLUMNS, "key", _EMPTY, "Connections", _HEIGHT, search=search)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
-        search.on_value_change(lambda event: self._search(event.value or ""))
+        search.on_value_change(lambda event: self._choose("q", event.value or ""))
         self.show(view.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
@@ -63,21 +60,12 @@ class _Page:
 
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
-        self._remember()
+        self._view.show_address("connections", **self._chosen)
         self.show(self._view.deps.connections.latest)
 
     def _widen(self, name: str) -> None:
         self._choose(name, "")
         self._draw_narrowed()
-
-    def _search(self, text: str) -> None:
-        self._chosen["q"] = text
-        self._remember()
-        self._grid.search(text)
-
-    def _remember(self) -> None:
-        with self._client:
-            self._view.show_address("connections", **self._chosen)
 
     def show(self, rows: list[Row]) -> None:
         self._grid.show(self._wanted(rows))

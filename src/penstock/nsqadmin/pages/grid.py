@@ -118,10 +118,10 @@ class Grid:
 
     def __init__(
         self, columns: Sequence[Column], key: str, empty: str, label: str, height: str = "",
-        chosen: bool = False,
+        chosen: bool = False, search: ui.input | None = None,
     ) -> None:  # fmt: skip
         """`chosen`: rows have a box to tick. `height`: the greatest, when there may be many rows;
-        with few it is as high as they are."""
+        with few it is as high as they are. `search`: the field of what is sought in them."""
         self._key = key
         self._height = height
         self._shown: dict[Any, Row] = {}
@@ -148,6 +148,9 @@ class Grid:
             "enableCellTextSelection": True,
             "domLayout": "normal" if height else "autoHeight",
         }
+        if search is not None:
+            options["quickFilterText"] = search.value
+            search.on_value_change(lambda event: self._seek(str(event.value or "")))
         if chosen:
             options["rowSelection"] = {"mode": "multiRow", "enableClickSelection": False}
         self._box = ui.element("div")
@@ -202,5 +205,5 @@ class Grid:
         keys = [row.get(self._key) for row in rows]
         return [self._shown[key] for key in keys if key in self._shown]
 
-    def search(self, text: str) -> None:
+    def _seek(self, text: str) -> None:
         self.element.run_grid_method("setGridOption", "quickFilterText", text)

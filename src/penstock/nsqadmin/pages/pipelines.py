@@ -93,7 +93,8 @@ def draw(view: PageView) -> None:
         choice.style("min-width: 10rem")
         search = ui.input("Search").props('clearable aria-label="Search runs"')
     with ui.element("div") as listed:
-        grid = Grid(_RUNS, "id", "No run of this pipeline.", "Runs of pipelines", _HEIGHT)
+        grid = Grid(_RUNS, "id", "No run of this pipeline.", "Runs of pipelines", _HEIGHT,
+                    search=search)  # fmt: skip
     nothing = _nothing(view)
 
     def show() -> None:
@@ -111,7 +112,6 @@ def draw(view: PageView) -> None:
         choice.set_value(pipeline)
         show()
     choice.on_value_change(show)
-    search.on_value_change(lambda event: grid.search(str(event.value or "")))
 
 
 def _row(view: PageView, run: Run) -> Row:

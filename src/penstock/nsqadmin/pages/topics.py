@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from weakref import WeakKeyDictionary
 
-from nicegui import context, ui
+from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
@@ -51,26 +51,22 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Attention], bool]]] = {
 class Topics:
     def __init__(self, view: PageView) -> None:
         self._view = view
-        self._sought, state = view.asked("q", "state").values()
-        self._state = state if state in _STATES else ""
-        self._with_internal = view.cookies.get(_COOKIE) == "1"
-        self._client = context.client
+        sought, state = view.asked("q", "state").values()
         with parts.heading("Topics"):
             self._count = parts.note()
             parts.grow()
-            internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
-            choice = ui.select({name: words for name, (words, _) in _STATES.items()},
-                              value=self._state)  # fmt: skip
-            choice.props('options-dense aria-label="State"')
-            search = ui.input("Search", value=self._sought).props(
-                'clearable debounce=150 aria-label="Search topics"'
-            )
+            with_internal = view.cookies.get(_COOKIE) == "1"
+            self._internal = ui.switch("Internal topics", value=with_internal).props("dense")
+            self._state = ui.select({name: words for name, (words, _) in _STATES.items()},
+                                    value=state if state in _STATES else "")  # fmt: skip
+            self._state.props('options-dense aria-label="State"')
+            self._search = ui.input("Search", value=sought)
+            self._search.props('clearable debounce=150 aria-label="Search topics"')
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
-        self._grid = Grid(_COLUMNS, "name", empty, "Topics", _HEIGHT_OF_MANY)
-        self._grid.element.options["quickFilterText"] = self._sought
-        internal.on_value_change(lambda event: self._show_internal(bool(event.value)))
-        choice.on_value_change(lambda event: self._choose(str(event.value or "")))
-        search.on_value_change(lambda event: self._search(str(event.value or "")))
+        self._grid = Grid(_COLUMNS, "name", empty, "Topics", _HEIGHT_OF_MANY, search=self._search)
+        self._internal.on_value_change(self._show_internal)
+        self._state.on_value_change(self._remember)
+        self._search.on_value_change(self._remember)
         layout.follow(self._view, self._show)
 
     def _show(self, snapshot: Snapshot) -> None:
@@ -81,31 +77,21 @@ class Topics:
 
     def _wanted(self, snapshot: Snapshot) -> list[Row]:
         view, rows = self._view, rows_of(self._view, snapshot)
-        attention = states.by_topic(states.found(view, snapshot)) if self._state else {}
-        fits = _STATES[self._state][1]
+        state = str(self._state.value or "")
+        attention = states.by_topic(states.found(view, snapshot)) if state else {}
+        fits = _STATES[state][1]
         return [
             row for row, topic in rows
-            if (self._with_internal or not topic.is_internal) and fits(topic, attention)
+            if (self._internal.value or not topic.is_internal) and fits(topic, attention)
         ]  # fmt: skip
 
-    def _show_internal(self, shown: bool) -> None:
-        self._with_internal = shown
-        bar.remember(self._view, _COOKIE, str(int(shown)))
+    def _show_internal(self) -> None:
+        bar.remember(self._view, _COOKIE, str(int(self._internal.value)))
         self._show(self._view.deps.watch.latest)
-
-    def _choose(self, state: str) -> None:
-        self._state = state if state in _STATES else ""
-        self._remember()
-        self._show(self._view.deps.watch.latest)
-
-    def _search(self, text: str) -> None:
-        self._sought = text
-        self._remember()
-        self._grid.search(text)
 
     def _remember(self) -> None:
-        with self._client:
-            self._view.show_address("topics", q=self._sought, state=self._state)
+        self._view.show_address("topics", q=self._search.value, state=self._state.value)
+        self._show(self._view.deps.watch.latest)
 
 
 _COLUMNS = [
