@@ -89,17 +89,15 @@ class _OfChannel:
 class _Messages(_OfChannel):
     def __init__(self, view: PageView, topic: str, name: str) -> None:
         super().__init__(view, topic, name)
-        self._state = IN_FLIGHT
         with parts.row():
-            choice = ui.toggle(_STATES, value=IN_FLIGHT)
-            choice.props('dense unelevated aria-label="Which messages"')
+            self._state = ui.toggle(_STATES, value=IN_FLIGHT, on_change=self._look)
+            self._state.props('dense unelevated aria-label="Which messages"')
             parts.grow()
             self._buttons()
         self._note = parts.note(_EXPLAINED[IN_FLIGHT])
         empty = "No message in this state."
         may = view.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, "key", empty, "Messages inside", "20rem", may)
-        choice.on_value_change(lambda event: self._turn_to(event.value))
         layout.poll(view, self._look)
 
     def _buttons(self) -> None:
@@ -111,45 +109,34 @@ class _Messages(_OfChannel):
             ("Finish", Role.DESTROY, self._finish,
              (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND, HELD)),
         ]  # fmt: skip
-        self._pressed: list[tuple[ui.button, tuple[str, ...]]] = []
         for words_, role, act, where in offered:
             if self._view.may(role):
                 colour = "negative" if role is Role.DESTROY else "primary"
                 button = ui.button(words_, on_click=act, color=colour).props("flat dense")
-                self._pressed.append((button, where))
-        self._show_buttons()
-
-    def _show_buttons(self) -> None:
-        for button, where in self._pressed:
-            button.set_visibility(self._state in where)
-
-    async def _turn_to(self, state: str) -> None:
-        self._state = state
-        self._show_buttons()
-        await self._look()
+                button.bind_visibility_from(self._state, "value", where.__contains__)
 
     async def _look(self) -> None:
         self._grid.show(await self._rows())
 
     async def _rows(self) -> list[Row]:
-        state = self._state
+        state = str(self._state.value)
         listed = await self._channel.messages(self._nodes(), state)
-        if state != self._state:
+        if state != self._state.value:
             return await self._rows()  # somebody wants to see others meanwhile
         bodies = await self._channel.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
-            self._row(node, message, bodies)
+            self._row(node, message, state, bodies)
             for node, messages in listed.answers.items() for message in messages
         ]  # fmt: skip
 
     def _row(
-        self, node: str, message: Mapping[str, Any], bodies: Mapping[DeadLetterRef, str]
+        self, node: str, message: Mapping[str, Any], state: str, bodies: Mapping[DeadLetterRef, str]
     ) -> Row:
-        if self._state == DEAD:
+        if state == DEAD:
             about = _why(message, bodies[dead_letter(node, message)])
         else:
-            about = _about(self._state, message)
+            about = _about(state, message)
         topic = message.get("dead_letter_topic", self._about["topic"])
         id_, offset = message["id"], message["offset"]
         way = self._view.link("messages", topic, node=node, at=offset, open=offset,
