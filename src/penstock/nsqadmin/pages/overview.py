@@ -24,7 +24,11 @@ def draw(view: PageView) -> None:
     latest = view.deps.watch.latest
     parts.heading("Overview")
     with parts.row("tiles") as flow:
-        tiles = {name: parts.Tile(name, name in _CURVES) for name in flow_of(latest)}
+        tiles = {name: parts.Tile(name) for name in flow_of(latest)}
+    curves = {}
+    for name in _CURVES:
+        with tiles[name]:
+            curves[name] = parts.Curve()
     with parts.row("tiles facts-row"):
         tiles |= {name: parts.Tile(name) for name in facts_of(latest)}
 
@@ -33,7 +37,7 @@ def draw(view: PageView) -> None:
         for name, shown in {**flow_of(snapshot), **facts_of(snapshot)}.items():
             tiles[name].show(*shown)
         for name, field in _CURVES.items():
-            tiles[name].draw(chart.course(view, "", field, _POINTS))
+            curves[name].show(chart.course(view, "", field, _POINTS))
 
     layout.follow(view, show)
     pipelines.line(view)

@@ -204,29 +204,21 @@ class Switch:
         rest.set_visibility(is_possible and is_partly)
 
 
-class Tile:
+class Tile(ui.element):
     """One number with its name above and a note below."""
 
-    def __init__(self, label: str, with_curve: bool = False) -> None:
-        self._box = ui.element("div").classes("tile")
-        with self._box:
+    def __init__(self, label: str) -> None:
+        super().__init__("div")
+        with self.classes("tile"):
             ui.label(label).classes("label")
             self._number = ui.label().classes("number")
             self._note = ui.label().classes("note")
-            self._curve = Curve() if with_curve else None
-
-    def set_visibility(self, visible: bool) -> None:
-        self._box.set_visibility(visible)
 
     def show(self, number: str, note: str, level: str = "") -> None:
         """`level`: warn or bad for an unhealthy number; the note has to explain it."""
         self._number.set_text(number)
         self._note.set_text(note)
-        self._box.classes(remove="warn bad", add=level)
-
-    def draw(self, values: Sequence[float]) -> None:
-        if self._curve is not None:
-            self._curve.show(values)
+        self.classes(remove="warn bad", add=level)
 
 
 class Curve(ui.element):
@@ -241,17 +233,18 @@ class Curve(ui.element):
             self.props["of"] = digits
 
 
-class Bar:
+class Bar(ui.element):
     """A share as a bar, with a text beside it."""
 
     def __init__(self, label: str) -> None:
-        with ui.element("div").classes("share") as self._box:
+        super().__init__("div")
+        with self.classes("share"):
             self._bar = named(ui.element("progress").props("max=100"), label)
             self._words = ui.label().classes("soft small")
 
     def show(self, percent: float | None, words: str) -> None:
         """None: it is not known, and nothing is shown."""
-        self._box.set_visibility(percent is not None)
+        self.set_visibility(percent is not None)
         self._words.set_text(words)
         if percent is not None and self._bar.props.get("value") != round(percent, 1):
             self._bar.props["value"] = round(percent, 1)
