@@ -112,10 +112,7 @@ class ChannelMessages:
 
     async def bodies(self, listed: Listed) -> Mapping[DeadLetterRef, str]:
         """The bodies of the listed dead letters, each in a line. None is read twice."""
-        wanted = {
-            dead_letter(node, one)
-            for node, found in listed.answers.items() for one in found
-        }  # fmt: skip
+        wanted = {dead_letter(node, one) for node, found in listed.answers.items() for one in found}
         self._bodies = {key: text for key, text in self._bodies.items() if key in wanted}
         await asyncio.gather(*map(self._read, wanted - self._bodies.keys()))
         return self._bodies

@@ -388,9 +388,7 @@ class RunWatch:
             known.offset = extent.end
         known.seen, known.is_settled = seen, extent.end == extent.committed
 
-    async def _take(
-        self, log_: Log, extent: Extent, known: _Known, is_first: bool
-    ) -> None:  # fmt: skip
+    async def _take(self, log_: Log, extent: Extent, known: _Known, is_first: bool) -> None:
         async for found in log_.walk(extent, known.offset, extent.end):
             now_s = time.time()
             for message in found:

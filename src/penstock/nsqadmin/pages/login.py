@@ -167,18 +167,13 @@ def _page(
     deps: Deps, request: Request, target: str, error: str = "", name: str = "",
     status: int = 200, way_out: str = "",
 ) -> HTMLResponse:  # fmt: skip
-    oidc, parts = deps.oidc, []
-    if error:
-        parts.append(_ERROR.format(error=escape(error)))
+    oidc, parts = deps.oidc, [_ERROR] if error else []
     if oidc is not None:
-        provider = escape(oidc.provider_name)
-        if way_out:
-            parts.append(_GONE.format(way=escape(way_out), provider=provider))
-        parts.append(_PROVIDER.format(
-            base=escape(deps.base), next=quote(target, safe=""), provider=provider
-        ))  # fmt: skip
+        parts += [_GONE, _PROVIDER] if way_out else [_PROVIDER]
     if oidc is None or deps.store.has_users():
-        parts.append(_FORM.format(
-            base=escape(deps.base), target=escape(target), name=escape(name)
-        ))  # fmt: skip
-    return plain(request, "Log in", "Penstock", "".join(parts), status)
+        parts.append(_FORM)
+    shown = {"base": deps.base, "target": target, "name": name, "error": error, "way": way_out,
+             "next": quote(target, safe=""),
+             "provider": oidc.provider_name if oidc else ""}  # fmt: skip
+    texts = {key: escape(value) for key, value in shown.items()}
+    return plain(request, "Log in", "Penstock", "".join(parts).format(**texts), status)
