@@ -96,7 +96,7 @@ def lock(directory: str) -> Lock:
     Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return OsDisk().lock(directory)
-    except OSError as error:
+    except BlockingIOError as error:
         rule = "another nsqadmin runs with it: give each a -data-path of its own"
         raise ConfigError("data-path", directory, rule) from error
 
