@@ -181,16 +181,6 @@ def _check(one: Defined, where: str, known: Sequence[str]) -> None:
             raise DefinitionsInvalid(f"{where}: {name} {value!r} is not {rule}")
 
 
-def summary(found: Definitions, snapshot: Snapshot) -> tuple[int, int, int, int]:
-    """The numbers of topics and channels, and of those that are new."""
-    channels = [(topic.name, one.name) for topic in found.topics for one in topic.channels]
-    return (
-        len(found.topics), len(channels),
-        sum(one.name not in snapshot.topics for one in found.topics),
-        sum(snapshot.channel(*one) is None for one in channels),
-    )  # fmt: skip
-
-
 class Change(NamedTuple):
     kind: str  # "create", "set" or "pause"
     topic: str

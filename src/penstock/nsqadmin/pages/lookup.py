@@ -183,17 +183,14 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        latest = self._view.deps.watch.latest
         nodes = self._chosen()
         if not nodes:
             self._note.set_text("Choose a node that answers.")
             return
-        topics, channels, new_topics, new_channels = definitions.summary(found, latest)
+        changes = definitions.changes(await self._view.deps.watch.fresh(), found, nodes)
         question = (
-            f"{words.count(topics, 'topic')} ({new_topics:,} new) and"
-            f" {words.count(channels, 'channel')} ({new_channels:,} new) on"
-            f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
-            " Nothing is deleted."
+            f"{words.count(len(changes), 'change')} on {words.count(len(nodes), 'node')}: make what"
+            " is missing, and change settings? Nothing is deleted."
         )
         run = partial(definitions.put, self._view.deps.upstream, nodes, found)
         detail = f"{', '.join(one.name for one in found.topics)} on {', '.join(nodes)}"
