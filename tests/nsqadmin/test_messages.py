@@ -87,9 +87,11 @@ def test_other_text_with_a_masked_field_is_not_shown() -> None:
 
 def test_a_moment_is_a_time_as_people_type_it() -> None:
     """Of the many forms see `tests/test_clock.py`."""
-    assert messages.moment_ms("-10m", NOW_MS / 1000) == NOW_MS - 600_000
+    assert messages.typed_time_ns("2026-11-21T06:00:00Z") == 1_795_240_800 * 10**9
+    with pytest.raises(messages.InputInvalid, match="is no time"):
+        messages.typed_time_ns("nonsense")
     with pytest.raises(messages.InputInvalid, match="is not an offset"):
-        messages.moment_ms("nonsense", NOW_MS / 1000)
+        messages.typed_time_ns("nonsense", "an offset")
 
 
 class Sent(Fetcher):

@@ -6,17 +6,16 @@ that people type become those that they know.
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
-from penstock.nsqadmin.messages import InputInvalid, Log, LogAddress, is_id, preview
+from penstock.nsqadmin.messages import InputInvalid, Log, LogAddress, is_id, preview, typed_time_ns
 from penstock.nsqadmin.upstream import NSQD, Asked, Upstream, UpstreamFailed, gathered, reason
 from penstock.nsqadmin.words import count
 from penstock.nsqdapi.calls import stats_query
-from penstock.times import format_seconds, read_time
+from penstock.times import format_seconds
 
 # What a channel can be moved to, by kind: the words, and a hint where something has to be typed.
 POSITIONS = {
@@ -67,7 +66,7 @@ def position_of(kind: str, text: str) -> str:
     if kind in ("earliest", "latest"):
         return kind
     if kind == "time":
-        return f"timestamp:{_seconds(text)}"
+        return f"timestamp:{format_seconds(typed_time_ns(text))}"
     if kind == "id":
         if not is_id(text):
             raise InputInvalid(f"{text!r} is not an id: it has 16 hex digits")
@@ -76,13 +75,6 @@ def position_of(kind: str, text: str) -> str:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise InputInvalid(f"{text!r} is not a whole number")
     return f"{kind}:{digits}"
-
-
-def _seconds(text: str) -> str:
-    try:
-        return format_seconds(read_time(text, time.time_ns()))
-    except ValueError as error:
-        raise InputInvalid(str(error)) from None
 
 
 class ChannelMessages:

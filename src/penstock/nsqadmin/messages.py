@@ -35,12 +35,12 @@ class InputInvalid(PenstockError):
     """Names what somebody has typed, and the rule that it breaks."""
 
 
-def moment_ms(text: str, now_s: float) -> int:
-    """Raises InputInvalid."""
+def typed_time_ns(text: str, rule: str = "") -> int:
+    """Raises InputInvalid; with this rule where it may be something else than a time."""
     try:
-        return read_time(text, round(now_s * limits.SECOND)) // limits.MS
+        return read_time(text, time.time_ns())
     except ValueError as error:
-        raise InputInvalid(f"{text!r} is not {_POSITION}") from error
+        raise InputInvalid(f"{text!r} is not {rule}" if rule else str(error)) from error
 
 
 class Extent(NamedTuple):
@@ -133,7 +133,8 @@ class Log:
             return (await self.extent()).earliest
         if text.isascii() and text.isdigit():
             return int(text)
-        call = calls.offset_at(self.topic, moment_ms(text, time.time()), self.partition)
+        time_ms = typed_time_ns(text, _POSITION) // limits.MS
+        call = calls.offset_at(self.topic, time_ms, self.partition)
         return await self.upstream.call(self.node, call)
 
     async def where_is(self, name: str, value: str, partition: int | None) -> tuple[int, int]:

@@ -21,14 +21,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from penstock import limits, times
+from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
 from penstock.net.query import whole_number
 from penstock.nsqadmin import console
 from penstock.nsqadmin.console import Question, literal
-from penstock.nsqadmin.messages import InputInvalid, Log
+from penstock.nsqadmin.messages import InputInvalid, Log, typed_time_ns
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Event, Kind, decode
@@ -189,7 +189,7 @@ def wanted(text: str, since: str = "") -> Wanted:
     """The typed text: a message id, or "trace:" and a trace id; `since` (2026-05-01) is its
     earliest time. 32 hex digits are a trace id as they stand."""
     text = text.strip()
-    from_ms = _midnight_ms(since) if since.strip() else 0
+    from_ms = max(1, typed_time_ns(since) // limits.MS) if since.strip() else 0
     trace_id = read_trace_id(text.removeprefix("trace:"))
     if trace_id and (text.startswith("trace:") or len(text) == W3C_DIGITS):
         recent_ms = max(0, time.time_ns() // limits.MS - TRACE_ID_MS)
@@ -210,14 +210,6 @@ def only_in(topic: str, partition: str) -> Only:
     if number is None:
         raise InputInvalid(f"{partition!r} is no partition: 0 to {limits.PARTITIONS_MAX - 1}")
     return Only(topic.strip(), number)
-
-
-def _midnight_ms(day: str) -> int:
-    """The beginning of that day, or other times as typed."""
-    try:
-        return max(1, times.read_time(day, time.time_ns()) // limits.MS)
-    except ValueError as error:
-        raise InputInvalid(f"{day!r} is no time, {times.RULE}") from error
 
 
 class Seeker:

@@ -5,7 +5,6 @@ Deep link: /audit?q=TEXT&who=NAME&action=ACTION&target=NAME&result=failed&since=
 """
 
 import json
-import time
 from collections.abc import Mapping
 
 from fastapi.responses import Response
@@ -17,7 +16,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, saved
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.messages import InputInvalid, moment_ms
+from penstock.nsqadmin.messages import InputInvalid, typed_time_ns
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, column
 from penstock.nsqadmin.pages.layout import PageView
@@ -64,8 +63,7 @@ FILES = (file_route("/audit/download", download, Role.OPERATE),)
 def _found(deps: Deps, asked: Mapping[str, str], before_id: int, count: int) -> list[Entry]:
     """By the values of _FILTERS. Raises InputInvalid."""
     search, who, action, target, result, *span = asked.values()
-    now_s = time.time()
-    since_s, until_s = (moment_ms(one, now_s) / 1000 if one.strip() else 0.0 for one in span)
+    since_s, until_s = (typed_time_ns(one) / 1e9 if one.strip() else 0.0 for one in span)
     return deps.store.audit(search, who, action, target, result, since_s, until_s, before_id, count)
 
 
@@ -96,6 +94,7 @@ class AuditLog:
         self._grid = Grid(_ENTRIES, "id", empty, "Audit log", "calc(100vh - 260px)")
         with parts.row():
             self._older = parts.small_button("Older", lambda: self._go(self._last_id))
+            self._older.set_enabled(False)
             self._newest = parts.small_button("Newest", lambda: self._go(0))
         ui.timer(2.0, lambda: None if self._before_id else self._show())
         self._show()
