@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.requests import HTTPConnection
 
 from penstock import limits
-from penstock.errors import NotFound
+from penstock.errors import FetchFailed, NotFound
 from penstock.net.query import whole_number
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Caller, Role
@@ -23,6 +23,7 @@ from penstock.nsqadmin.actions import OfCluster
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
+from penstock.nsqadmin.messages import InputInvalid
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import NSQD, NsqdAddress, Upstream, UpstreamFailed
 from penstock.nsqdapi.calls import stats_query
@@ -41,7 +42,9 @@ class ApiError(Exception):
 # What handlers raise on purpose: the status and the message that it becomes.
 ANSWERS: dict[type[Exception], Callable[[Any], tuple[int, str]]] = {
     ApiError: lambda error: (error.status, str(error)),
+    InputInvalid: lambda error: (400, f"INVALID_ARG: {error}"),
     UpstreamFailed: lambda error: (502, f"UPSTREAM_ERROR: {error}"),
+    FetchFailed: lambda error: (502, f"UPSTREAM_ERROR: {error.reason}"),
     LoginWanted: lambda error: (401, "UNAUTHORIZED"),
     Forbidden: lambda error: (403, "FORBIDDEN"),
     NotFound: lambda error: (404, f"{error.kind.upper()}_NOT_FOUND"),

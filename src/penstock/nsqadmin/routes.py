@@ -4,7 +4,7 @@ needs."""
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from penstock import limits
 from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS, Kind
-from penstock.errors import ConfigError, FetchFailed
+from penstock.errors import ConfigError
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqadmin import aggregate, api, traces
@@ -21,15 +21,12 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS, Operation
 from penstock.nsqadmin.api import ApiError, Document, document_of, node_stats, origin
 from penstock.nsqadmin.deps import Deps
-from penstock.nsqadmin.messages import InputInvalid
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.runs import run_row, run_whole
 from penstock.nsqadmin.traces import Seeker
 from penstock.nsqadmin.upstream import warnings
 from penstock.trace.search import row_of
 from penstock.wire.names import is_valid_name
-
-T = TypeVar("T")
 
 VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
 
@@ -147,10 +144,7 @@ async def trace(
 ) -> Document:
     """Events of a message id, or of trace:N; of one topic, of one partition."""
     deps = call.deps
-    try:
-        ask, only = traces.wanted(id, since), traces.only_in(topic, partition)
-    except InputInvalid as error:
-        raise ApiError(400, f"INVALID_ARG: {error}") from error
+    ask, only = traces.wanted(id, since), traces.only_in(topic, partition)
     await deps.watch.ready()
     seeker = Seeker(deps.upstream, deps.watch.up(), deps.options.trace_table, ask, only)
     await seeker.look_in_log()
@@ -179,7 +173,7 @@ async def graphite(call: Call, metric: str = "", target: str = "") -> Document:
     interval_s = call.deps.options.statsd_interval_ns // limits.SECOND
     query = {"target": target, "format": "json", "from": f"-{2 * interval_s}s",
              "until": f"-{interval_s}s"}  # fmt: skip
-    answer = await _of_graphite(call.deps.fetcher.get_json(_render_url(call, urlencode(query))))
+    answer = await call.deps.fetcher.get_json(_render_url(call, urlencode(query)))
     points = answer[0].get("datapoints") if isinstance(answer, list) and answer else None
     if not points or points[0][0] is None:
         return {"rate": "N/A"}
@@ -189,19 +183,12 @@ async def graphite(call: Call, metric: str = "", target: str = "") -> Document:
 async def render(call: Call) -> Response:
     """Graphite's pictures."""
     url = _render_url(call, call.request.url.query)
-    found = await _of_graphite(call.deps.fetcher.request("GET", url))
+    found = await call.deps.fetcher.request("GET", url)
     return Response(found.body, found.status, media_type=found.headers.get("content-type"))
 
 
 def _render_url(call: Call, query: str) -> str:
     return f"{call.deps.options.graphite_url.rstrip('/')}/render?{query}"
-
-
-async def _of_graphite(asking: Awaitable[T]) -> T:
-    try:
-        return await asking
-    except FetchFailed as error:
-        raise ApiError(502, f"UPSTREAM_ERROR: {error.reason}") from error
 
 
 # --- changing ---

@@ -66,10 +66,8 @@ async def many(
 FILES = (file_route("/download/{topic}", body), file_route("/download/{topic}/messages", many))
 
 
-def _failed(error: FetchFailed) -> ApiError:
-    if error.status == 404:
-        return ApiError(404, "MESSAGE_NOT_FOUND")
-    return ApiError(502, f"UPSTREAM_ERROR: {error.reason}")
+def _failed(error: FetchFailed) -> Exception:
+    return ApiError(404, "MESSAGE_NOT_FOUND") if error.status == 404 else error
 
 
 def _log(deps: Deps, text: str, topic: str) -> Log:
