@@ -206,9 +206,8 @@ def _of_channel(
         step = "Look at what its consumers do; messages in flight, and held ones, are on its page."
         yield it.bad("is stuck", f"{held}, and none was finished{since}.", step, "stuck")
     elif not channel.clients and grown > 0:
-        why = f"It has no consumer, and {wait(channel.depth)}."
-        found = it.warn("", why, "Start its consumers.", "no consumers")
-        yield found._replace(what=f"nobody reads {name}")
+        why, step = f"It has no consumer, and {wait(channel.depth)}.", "Start its consumers."
+        yield Thing("nobody", it.path).warn(f"reads {name}", why, step, "no consumers")
     elif grown > 0 and channel.depth > limits.ADMIN_GROWING_MIN:
         why = f"{grown:,.0f} more than {window.words} ago: {channel.depth:,} wait."
         step = "Find what slows its consumers, or add some (if strictly ordered, partitions too)."
@@ -233,8 +232,8 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
         waits = sum(one.depth for one in unread)
         why = f"{wait(waits)} in {numbers}; its consumers have chosen other partitions."
         step = "Start consumers for these, or some that take all partitions."
-        what = f"nobody reads partition {numbers} of {name}"
-        yield Finding(Level.WARN, what, why, step, path, "unread")
+        is_ = f"reads partition {numbers} of {name}"
+        yield Thing("nobody", path).warn(is_, why, step, "unread")
         return
     worst = snapshot.lagging(channel.partitions)
     if worst is None or worst.depth <= limits.ADMIN_GROWING_MIN:

@@ -170,11 +170,8 @@ class Log:
 
     async def raw_body(self, offset: int) -> bytes | None:
         """The stored body, unmasked: not to be shown, but to be published again."""
-        extent = await self.extent()
-        if not extent.earliest <= offset < extent.end:
-            return None
-        data, _ = await self._fetch(extent, offset, offset + 1)
-        return next((one.body for one in decoded(data) if one.offset == offset), None)
+        found = await replace(self, hidden=()).message(offset)
+        return found.body if found is not None else None
 
 
 def decoded(data: bytes) -> Iterable[Message]:
