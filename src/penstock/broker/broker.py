@@ -57,7 +57,6 @@ from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
 from penstock.log.partition import PartitionLog
-from penstock.log.segment import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")
@@ -89,10 +88,8 @@ class Broker:
         clock: Clock,
         syncer: Syncer,
     ) -> None:
-        self.topics: dict[str, Topic] = {}
         self.ended = EndedTopics(disk, str(data_path))
         self.path = str(data_path)
-        self._topics_path = os.path.join(self.path, directories.TOPICS)
         self._disk = disk
         self._clock = clock
         self._lock: Lock | None = None
@@ -106,24 +103,19 @@ class Broker:
             ids=IdRange(options.node_id),
             health=Health(),
         )
+        self.topics = self.context.topics
         self._state = NodeState(self.context)
-        self._log_settings = LogSettings(
-            segment_bytes_max=options.segment_bytes_max,
-            segment_age_max_ns=options.segment_age_max_ns,
-        )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
-        self.directories = TopicDirectories(
-            self.context, self._topics_path, self._log_settings, self.topics
-        )
-        self._idle = IdleSweep(self, options)
+        self.directories = TopicDirectories(self.context)
+        self._idle = IdleSweep(self)
         self.delays = DelaySearch(self.context)
         self.hourly = Hourly(self.topics)
         self.clock_leap = ClockAhead(self.context.health)
-        self.commits = Commits(self.context, self.topics, self.path)
+        self.commits = Commits(self.context)
         self.records = ChannelRecords(self.context)
         self.gathering = self.context.gathering
-        self.dead_letters = DeadLetters(self.context, self.topics, self.topic)
-        self.trace = TraceLog(self.context, self.topics, self.topic)
+        self.dead_letters = DeadLetters(self.context, self.topic)
+        self.trace = TraceLog(self.context, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retention = RetentionTurns(self.topics)
 
@@ -156,10 +148,11 @@ class Broker:
             self._state.begin()
             self.ended.open()
             before_topics()
-            if not self._disk.is_directory(self._topics_path):
-                self._disk.mkdir(self._topics_path)
+            topics_path = self.directories.topics_path
+            if not self._disk.is_directory(topics_path):
+                self._disk.mkdir(topics_path)
                 self._disk.sync_directory(self.path)
-            for directory_name in sorted(self._disk.listdir(self._topics_path)):
+            for directory_name in sorted(self._disk.listdir(topics_path)):
                 self._open_or_set_aside(directory_name)
             self.commits.open()
             self._check_disk()
@@ -188,7 +181,7 @@ class Broker:
             self.context.health.report(name, Trouble.SET_ASIDE, reason)
 
     def _open_directory(self, name: str, directory_name: str) -> None:
-        directory = os.path.join(self._topics_path, directory_name)
+        directory = os.path.join(self.directories.topics_path, directory_name)
         if not is_valid_name(name):
             _log.warning("%s: not a topic's directory, left alone", directory)
         elif is_ephemeral(name):
@@ -206,7 +199,7 @@ class Broker:
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
-        replica_host, settings = self.replica_host, self._log_settings
+        replica_host, settings = self.replica_host, self.directories.settings
         wall_ns = self._clock.wall_ns()
         if file.replicated is not True:
             logs = open_logs(self._disk, directory, file, settings, wall_ns)
@@ -220,7 +213,7 @@ class Broker:
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
         """Nothing was published; or topic.json was lost, and an operator has to look at it."""
-        stored = stored_messages(self._disk, directory, self._log_settings)
+        stored = stored_messages(self._disk, directory, self.directories.settings)
         if stored:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
         self.directories.remove(name)
@@ -363,7 +356,7 @@ class Broker:
         """From here on a start brings the topic back. Raises StorageError."""
         topic = self.add_topic(self.directories.path(file.name), file, logs, owns)
         try:
-            topic.make_known(self._topics_path)
+            topic.make_known(self.directories.topics_path)
         except BaseException:
             self.drop_topic(topic, made=False)
             self.directories.remove_unmade(file.name)

@@ -49,6 +49,7 @@ class Context:
     syncs: Syncs
     ids: IdRange
     health: Health
+    topics: dict[str, Topic] = field(default_factory=dict)  # by name
     staged: Counter[tuple[str, str]] = field(default_factory=Counter)  # by topic and identity
     # called after a topic or channel was made, and while one is being deleted
     hooks: list[ChangeHook] = field(default_factory=list)

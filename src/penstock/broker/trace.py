@@ -41,25 +41,22 @@ if TYPE_CHECKING:
 
 
 class TraceLog:
-    def __init__(
-        self, context: Context, topics: dict[str, Topic], make: Callable[[str], Topic]
-    ) -> None:
+    def __init__(self, context: Context, make: Callable[[str], Topic]) -> None:
         self.client_name: Callable[[Any], str] = lambda conn: f"client {conn.serial}"
         self._context = context
-        self._topics = topics
         self._make = make
         self._failing = False
         context.switched = self._switched
 
     def record_start(self) -> None:
         """Record the start of the daemon, with all rates. Nothing where nothing was ever traced."""
-        if traceevents.TOPIC in self._topics:
+        if traceevents.TOPIC in self._context.topics:
             self._store(list(self._start_events()))
 
     def _start_events(self) -> Iterator[Event]:
         wall_ns = self._context.clock.wall_ns()
         yield Event(Kind.STARTED, wall_ns, traceevents.TOPIC, None, 0, 0, 0)
-        for topic in self._topics.values():
+        for topic in self._context.topics.values():
             if not topic.internal:
                 yield _switch(topic, None, wall_ns)
                 for channel in topic.channels.values():
@@ -101,7 +98,7 @@ class TraceLog:
 
     def _leader(self) -> Leader:
         """Of the trace topic. Raises PenstockError where it takes nothing."""
-        topic = self._topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
+        topic = self._context.topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
         leader = topic.leader()
         trouble = self._context.disk_refusal or leader.refusal
         if trouble or leader.group.held_count > limits.TRACE_HELD_MAX:

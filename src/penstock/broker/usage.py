@@ -28,7 +28,6 @@ from penstock.errors import StorageError
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.options import BrokerOptions
 
 
 _log = logging.getLogger("penstock.broker")
@@ -38,7 +37,8 @@ Seen = dict[Topic | Channel, tuple[Any, int]]  # its use, and since when no more
 
 
 class IdleSweep:
-    def __init__(self, broker: Broker, options: BrokerOptions) -> None:
+    def __init__(self, broker: Broker) -> None:
+        options = broker.context.options
         self._broker = broker
         self._topic_ns = options.idle_topic_delete_ns
         self._channel_ns = options.idle_channel_delete_ns

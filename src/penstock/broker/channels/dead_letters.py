@@ -123,11 +123,9 @@ def _settle(window: Window, id: int) -> bool:
 
 
 class DeadLetters:
-    def __init__(
-        self, context: Context, topics: dict[str, Topic], topic: Callable[[str], Topic]
-    ) -> None:
+    def __init__(self, context: Context, topic: Callable[[str], Topic]) -> None:
         self._context = context
-        self._topics = topics
+        self._topics = context.topics
         self._topic = topic  # made when it is not there
         self._retries: dict[Channel, None] = {}
         self._under_way: dict[Window, set[int]] = {}  # ids whose dead letters are being written

@@ -103,7 +103,7 @@ class CommitRun:
         self._commits = commits
         self._context = commits.context
         self._stages = commits.stages
-        self._topics = commits.topics
+        self._topics = commits.context.topics
         self._directory = commits.path
         self._targets: list[_Target] = []
         self._pinned: list[Stage] = []

@@ -53,7 +53,6 @@ from penstock.log.names import COMMITS
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.ports import Job
-    from penstock.broker.topics.topic import Topic
 
 
 _log = logging.getLogger("penstock.broker")
@@ -74,12 +73,11 @@ class _WaitingCommit(NamedTuple):
 
 
 class Commits:
-    def __init__(self, context: Context, topics: dict[str, Topic], data_path: str) -> None:
-        self.stages = Stages(context, data_path)
+    def __init__(self, context: Context) -> None:
+        self.stages = Stages(context)
         self.total = 0  # since the start
         self.context = context
-        self.topics = topics
-        self.path = os.path.join(data_path, COMMITS)
+        self.path = os.path.join(context.data_path, COMMITS)
         self._records = Retries(  # by app, those that are to be noted as done; and the decision
             context.health, Trouble.COMMIT_RECORD,
             lambda _: f"{self.path}: the record of a commit cannot be written",
@@ -114,7 +112,7 @@ class Commits:
         partitions, and must not be noted as done without it."""
         for part in file.parts:
             reason = self.context.set_aside.get(part.topic)
-            topic = self.topics.get(part.topic)
+            topic = self.context.topics.get(part.topic)
             if topic is not None and part.partition not in topic.replicas:
                 reason = f"topic {part.topic} has no partition {part.partition}"
             if reason is not None:
@@ -209,8 +207,8 @@ class Commits:
     def _run_for(self, refs: list[Ref], file: CommitFile) -> CommitRun:
         host = self.context.replica_host
         if host is not None:
-            names = {ref.topic for ref in refs}
-            topics = [self.topics.get(name) or host.remote_topic(name) for name in names]
+            here, names = self.context.topics, {ref.topic for ref in refs}
+            topics = [here.get(name) or host.remote_topic(name) for name in names]
             if any(topic is not None and topic.replicated for topic in topics):
                 return ClusterCommitRun(self, file)
         return CommitRun(self, file)
@@ -290,7 +288,7 @@ class Commits:
             self.stages.sweep(wall_ns, self._is_known)
 
     def _is_known(self, topic_name: str, identity: str) -> bool:
-        topic, host = self.topics.get(topic_name), self.context.replica_host
+        topic, host = self.context.topics.get(topic_name), self.context.replica_host
         if topic is None and host is not None and host.metadata is not None:
             file = host.metadata.file(topic_name)
             return file is not None and file.identity == identity

@@ -74,8 +74,8 @@ class Block(NamedTuple):
 
 
 class Stages:
-    def __init__(self, context: Context, data_path: str) -> None:
-        self.path = os.path.join(data_path, STAGES)
+    def __init__(self, context: Context) -> None:
+        self.path = os.path.join(context.data_path, STAGES)
         self.bytes = 0
         self.apps = StageApps()
         self._context = context

@@ -32,23 +32,19 @@ from penstock.errors import PartitionMissing, StorageError
 from penstock.log.disk import Disk
 from penstock.log.names import segment_bases
 from penstock.log.partition import NO_FILES, PartitionLog
+from penstock.log.segment import LogSettings
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
-    from penstock.broker.topics.topic import Topic
-    from penstock.log.segment import LogSettings
 
 
 class TopicDirectories:
-    def __init__(
-        self, context: Context, topics_path: str, settings: LogSettings, topics: Mapping[str, Topic]
-    ) -> None:
-        """`topics` are the present ones: directories of replicated topics are left alone."""
+    def __init__(self, context: Context) -> None:
+        options = context.options
         self._context = context
         self._disk = context.disk
-        self.topics_path = topics_path
-        self._settings = settings
-        self._topics = topics
+        self.topics_path = os.path.join(context.data_path, TOPICS)
+        self.settings = LogSettings(options.segment_bytes_max, options.segment_age_max_ns)
         self._unmade: dict[str, None] = {}  # topics whose creation failed, the oldest first
         self._left: dict[str, None] = {}  # topics that are gone, and files of them are not
 
@@ -101,7 +97,7 @@ class TopicDirectories:
             for number in numbers:
                 path = partition_directory(directory, number)
                 owner = file.owner(number)
-                logs.append(PartitionLog.create(self._disk, path, self._settings, owner, beside))
+                logs.append(PartitionLog.create(self._disk, path, self.settings, owner, beside))
         except BaseException:
             close_all(logs)
             raise
@@ -157,7 +153,8 @@ class TopicDirectories:
             self._clear_away(name)
 
     def _clear_away(self, name: str) -> None:
-        if name in self._topics and self._topics[name].replicas:
+        present = self._context.topics.get(name)
+        if present is not None and present.replicas:
             raise RuntimeError(f"{name}: the directory of a topic that there is")
         directory = self.path(name)
         if not self._disk.exists(directory):
