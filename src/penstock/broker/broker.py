@@ -493,27 +493,20 @@ class Broker:
                 topic.rest()
 
     def _check_disk(self) -> None:
-        free_bytes_min = self.context.options.disk_free_bytes_min
+        context, refusal = self.context, ""
+        least = context.options.disk_free_bytes_min
         try:
-            free_bytes = self._disk.free_bytes(self.path) - self.context.reserved_bytes
+            free_bytes = self._disk.free_bytes(self.path) - context.reserved_bytes
         except OSError as error:
             refusal = f"cannot determine free disk space: {error}"
         else:
-            self.context.headroom_bytes = max(free_bytes - free_bytes_min, 0) // 2
-            refusal = (
-                f"disk almost full: {free_bytes} bytes free, {free_bytes_min} are to stay free"
-                if free_bytes < free_bytes_min
-                else ""
-            )
-        self._set_disk_refusal(refusal)
-
-    def _set_disk_refusal(self, refusal: str) -> None:
-        context = self.context
-        if bool(refusal) == bool(context.disk_refusal):
-            return  # the text of the first look stays: each second's number is no news
-        context.disk_refusal = refusal
-        context.health.show("", Trouble.DISK_LOW, refusal)
-        self.refresh_refusals()
+            context.headroom_bytes = max(free_bytes - least, 0) // 2
+            if free_bytes < least:
+                refusal = f"disk almost full: {free_bytes} bytes free, {least} are to stay free"
+        if bool(refusal) != bool(context.disk_refusal):  # the number of each second is no news
+            context.disk_refusal = refusal
+            context.health.show("", Trouble.DISK_LOW, refusal)
+            self.refresh_refusals()
 
     def validate(self) -> None:
         self.commits.validate()
