@@ -26,7 +26,7 @@ from penstock.broker.channels.delays import DelaySearch
 from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Context, TopicChange
-from penstock.broker.health import Health, Trouble
+from penstock.broker.health import Trouble
 from penstock.broker.node_state import ClockAhead, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.leader import Leader
@@ -93,16 +93,8 @@ class Broker:
         self._disk = disk
         self._clock = clock
         self._lock: Lock | None = None
-        self.context = Context(
-            engine=engine,
-            disk=disk,
-            data_path=self.path,
-            options=options,
-            clock=clock,
-            syncs=Syncs(syncer),
-            ids=IdRange(options.node_id),
-            health=Health(),
-        )
+        ids = IdRange(options.node_id)
+        self.context = Context(engine, disk, self.path, options, clock, Syncs(syncer), ids)
         self.topics = self.context.topics
         self._state = NodeState(self.context)
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()

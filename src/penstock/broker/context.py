@@ -48,7 +48,7 @@ class Context:
     clock: Clock
     syncs: Syncs
     ids: IdRange
-    health: Health
+    health: Health = field(default_factory=Health)
     topics: dict[str, Topic] = field(default_factory=dict)  # by name
     staged: Counter[tuple[str, str]] = field(default_factory=Counter)  # by topic and identity
     # called after a topic or channel was made, and while one is being deleted
