@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +34,6 @@ from penstock.broker.ports import Syncer, Syncs
 from penstock.broker.replicas.context import ReplicationContext
 from penstock.broker.replicas.leadership import Records
 from penstock.broker.replicas.outbox import Outbox
-from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.topics import directories
 from penstock.broker.topics.deletions import EndedTopics
@@ -47,7 +46,7 @@ from penstock.broker.topics.directories import (
 from penstock.broker.topics.growth import grow
 from penstock.broker.topics.retention import RetentionTurns, drop_aged
 from penstock.broker.topics.settings import WritesDisabledFor, is_internal, settings_of
-from penstock.broker.topics.topic import Topic
+from penstock.broker.topics.topic import Logs, Owns, Topic
 from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.broker.trace import TraceLog
 from penstock.broker.usage import Hourly, IdleSweep
@@ -56,7 +55,6 @@ from penstock.errors import NameInvalid, NotFound, Refused, StorageError, TopicD
 from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
-from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")
@@ -210,13 +208,7 @@ class Broker:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
         self.directories.remove(name)
 
-    def add_topic(
-        self,
-        directory: str,
-        file: TopicFile,
-        logs: Mapping[int, PartitionLog],
-        owns: Mapping[int, ReplicaFileStore] | None = None,
-    ) -> Topic:
+    def add_topic(self, directory: str, file: TopicFile, logs: Logs, owns: Owns = None) -> Topic:
         ids = self.context.ids
         ids.last_id = max([ids.last_id, *(log.last_id for log in logs.values())])
         try:
@@ -339,12 +331,7 @@ class Broker:
         logs = self.directories.make(file)
         return self.make_known(file, dict(enumerate(logs)))
 
-    def make_known(
-        self,
-        file: TopicFile,
-        logs: Mapping[int, PartitionLog],
-        owns: Mapping[int, ReplicaFileStore] | None = None,
-    ) -> Topic:
+    def make_known(self, file: TopicFile, logs: Logs, owns: Owns = None) -> Topic:
         """From here on a start brings the topic back. Raises StorageError."""
         topic = self.add_topic(self.directories.path(file.name), file, logs, owns)
         try:

@@ -44,6 +44,9 @@ from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
 
+Logs = Mapping[int, PartitionLog]  # by partition
+Owns = Mapping[int, ReplicaFileStore] | None  # of replicas that a cluster has placed here
+
 _log = logging.getLogger("penstock.broker")
 _SEEN_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
 
@@ -54,11 +57,10 @@ class Topic(TopicPublishing):
         context: Context,
         directory: str,
         file: TopicFile,
-        logs: Mapping[int, PartitionLog],
+        logs: Logs,
         on_last_channel_deleted: Callable[[Topic], None],
-        owns: Mapping[int, ReplicaFileStore] | None = None,
+        owns: Owns = None,
     ) -> None:
-        """`owns`: of replicas that a cluster has placed here."""
         owns = owns or {}
         super().__init__(context, file)
         self.ephemeral = is_ephemeral(file.name)
