@@ -101,11 +101,8 @@ class Cursors:
             return ChannelState(unknown_start, unknown_start, (), ())
         if known is None:
             if log.written_end:  # else it is a partition that came after the channel
-                _log.warning(
-                    "%s:%s: its position is unknown; all stored messages are delivered again",
-                    self._topic_name,
-                    name,
-                )
+                text = "%s:%s: its position is unknown; all stored messages are delivered again"
+                _log.warning(text, self._topic_name, name)
             return ChannelState(log.start_offset, log.start_offset, (), ())
         unfinished = min([known.low, *(stray.offset for stray in known.strays)])
         if unfinished < log.start_offset:

@@ -474,12 +474,8 @@ class CommitRun:
                 f"{part.from_offset}: what was stored before is lost"
             )
         target.found = min(max(log.written_end - part.from_offset, 0), part.count)
-        _log.info(
-            "%s: %d of the %d messages of a commit are stored, the rest follows",
-            target.leader.replica.label,
-            target.found,
-            part.count,
-        )
+        text = "%s: %d of the %d messages of a commit are stored, the rest follows"
+        _log.info(text, target.leader.replica.label, target.found, part.count)
         if target.found:
             target.found_batches = (data for _, data in log.batches(part.from_offset))
         return target

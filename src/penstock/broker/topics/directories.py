@@ -231,13 +231,8 @@ def _report_cut(name: str, log: PartitionLog) -> None:
         # Not worth a warning: overwritten files leave such bytes after every kill.
         _log.info("%s: %d bytes behind offset %d were cleared", name, cut.bytes_cut, cut.offset)
     elif cut is not None:
-        _log.warning(
-            "%s: an unfinished write of %d bytes was cut at offset %d: %s",
-            name,
-            cut.bytes_cut,
-            cut.offset,
-            cut.reason,
-        )
+        text = "%s: an unfinished write of %d bytes was cut at offset %d: %s"
+        _log.warning(text, name, cut.bytes_cut, cut.offset, cut.reason)
 
 
 TOPICS = "topics"
