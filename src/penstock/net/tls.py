@@ -25,7 +25,7 @@ import ctypes
 import ssl
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ConfigError
 
@@ -131,6 +131,19 @@ def client_context(
     if cert or key:
         context.load_cert_chain(cert, key or None, _no_password)
     return context
+
+
+class TlsFiles(NamedTuple):
+    """Of who asks daemons: authorities, certificate and key; "": the system's, and none."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    skip_verify: bool = False
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError."""
+        return client_context(*self)
 
 
 def _no_password() -> str:

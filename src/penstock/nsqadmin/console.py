@@ -50,6 +50,7 @@ from penstock.errors import (
     QueryRefused,
 )
 from penstock.ids import guid
+from penstock.net.tls import TlsFiles
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Source:
     tables: Mapping[str, str]  # paths by name
     topics: Mapping[str, str] = field(default_factory=dict)  # topics under another name
     newest: int = 0  # messages of a topic; 0: all
-    ca_file: str = ""
+    tls: TlsFiles | None = None
     storage: Mapping[str, str] = field(default_factory=dict)  # options of tables in object stores
     missing: str = ""  # why tables lack, for a refusal
     needs_all: bool = False  # a node that does not tell is an error, and not a note
@@ -213,7 +214,7 @@ class Query:
         from penstock.spark.decode import decode
 
         schema = _log_schema()
-        with BrokerApi(node, ca_file=self._source.ca_file or None) as api:
+        with BrokerApi(node, tls=self._source.tls) as api:
             found = api.positions([name])
             self._note_offline(name, found.elsewhere)
             spans = found.topics.get(name)
@@ -344,7 +345,7 @@ def topics_of(source: Source) -> list[str]:
     found: set[str] = set()
     for node in source.nodes:
         try:
-            with BrokerApi(node, ca_file=source.ca_file or None) as api:
+            with BrokerApi(node, tls=source.tls) as api:
                 positions = api.positions(only_here=True)
                 found |= positions.topics.keys() | positions.elsewhere.keys()
         except FetchFailed:
@@ -416,7 +417,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     lakes: list[str]
     rows_max: int = 1000
     tables: dict[str, str] = {}  # Delta tables by the names that the statement has for them
-    ca_file: str = ""
+    tls: TlsFiles | None = None
 
 
 class Reply(msgspec.Struct):
@@ -457,7 +458,7 @@ def answer(question: Question) -> Reply:
     for name, path in question.tables.items():
         tables[name] = LakeTable(path).location.root
     source = Source(question.nodes, tables, newest=limits.ADMIN_SQL_MESSAGES,
-                    ca_file=question.ca_file, missing=missing)  # fmt: skip
+                    tls=question.tls, missing=missing)  # fmt: skip
     query = Query(source, _BOUNDS)
     result = query.run(question.sql)
     reply = Reply(notes=query.notes)

@@ -24,6 +24,7 @@ from penstock.command.program import (
 )
 from penstock.errors import ConfigError
 from penstock.net.gate import is_loopback_host
+from penstock.net.tls import TlsFiles
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
@@ -113,6 +114,15 @@ class Options(CommonOptions):
     trace_table: tuple[str, ...] = flag((), "table of the pipeline trace, for lives that the log "
         "no longer holds (may be given several times)")
     # fmt: on
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        return TlsFiles(
+            self.http_client_tls_root_ca_file,
+            self.http_client_tls_cert,
+            self.http_client_tls_key,
+            self.http_client_tls_insecure_skip_verify,
+        )
 
 
 FLAGS = flags_of(Options)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock.net.outgoing import NO_TLS, PLAIN_HTTP, https_port
 from penstock.net.secret_file import bearer
+from penstock.net.tls import TlsFiles
 
 FAILURES = (OSError, http.client.HTTPException, UnicodeError)  # a host as no name can be
 TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
@@ -49,21 +50,18 @@ class Answer(NamedTuple):
 
 
 class Link:
-    """`tls`, or the authorities of `ca_file` or of the system, verify the daemon. `secret` goes
-    with changes."""
+    """`tls` verifies the daemon; None: the system's authorities. `secret` goes with changes."""
 
     def __init__(
         self,
         address: Address,
         timeout_s: float,
-        tls: ssl.SSLContext | None = None,
-        ca_file: str | None = None,
+        tls: ssl.SSLContext | TlsFiles | None = None,
         secret: str = "",
     ) -> None:
         self._named = self._address = address
         self.timeout_s = timeout_s
         self._tls = tls
-        self._ca_file = ca_file
         self._credentials = bearer(secret)
         self._connection: http.client.HTTPConnection | None = None
         self._is_known = address.secure or bool(address.socket_path)  # whether it requires TLS
@@ -136,8 +134,9 @@ class Link:
             return _UnixConnection(at.socket_path, timeout_s)
         if not at.secure:
             return http.client.HTTPConnection(at.host, at.port, timeout=timeout_s)
-        tls = self._tls or ssl.create_default_context(cafile=self._ca_file)
-        return http.client.HTTPSConnection(at.host, at.port, timeout=timeout_s, context=tls)
+        if not isinstance(self._tls, ssl.SSLContext):
+            self._tls = (self._tls or TlsFiles()).context()
+        return http.client.HTTPSConnection(at.host, at.port, timeout=timeout_s, context=self._tls)
 
 
 class _UnixConnection(http.client.HTTPConnection):

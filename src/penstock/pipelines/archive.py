@@ -130,7 +130,6 @@ def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, .
 
 
 def _addable(settings: Settings) -> set[str]:
-    """Columns that a table gets when it lacks them."""
     more = {*_OPTIONAL, *DECODED}
     return {BROKER, KEY} | (more if settings.flag("add-columns") else set())
 

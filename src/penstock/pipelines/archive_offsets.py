@@ -21,7 +21,7 @@ from penstock.pipelines import checkpoints, topic_logs
 from penstock.pipelines.checkpoints import Starting
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Settings
+from penstock.pipelines.settings import Settings, tls_options
 from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
 from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import BrokerLogs, Brokers
@@ -46,7 +46,7 @@ def nsqds(settings: Settings, topics: str, pattern: str = "") -> dict[str, str]:
         "goneBrokers": ",".join(settings.texts("gone-brokers")),
         "subscribe": topics,
         "subscribePattern": pattern,
-        "caFile": settings.text("ca-file"),
+        **tls_options(settings),
     }
     return {name: value for name, value in given.items() if value}
 
@@ -115,7 +115,6 @@ class Beginning:
         return self._document(begins, self._recovered(highest, ended))
 
     def _recovered(self, highest: Reached, ended: Ends) -> dict[Log, int]:
-        """The offsets behind the rows of the table."""
         old, reached = self.owned - self.topics, defaultdict[str, dict[int, int]](dict)
         for (topic, _, partition), offset in highest.items():
             reached[topic][partition] = offset

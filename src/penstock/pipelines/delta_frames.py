@@ -104,8 +104,6 @@ def _is_named(location: TableLocation, path: str, partition: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class Reading:
-    """Names of files in, their rows out."""
-
     location: TableLocation
     schema: pa.Schema  # of the table
     columns: tuple[str, ...]

@@ -57,8 +57,6 @@ class ColumnSpan:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Rows whose column has one of these values."""
-
     column: str
     values: Collection[Any]
 

@@ -62,8 +62,6 @@ class LakeSink(DataSource):
 
 @dataclass
 class Files(WriterCommitMessage):
-    """The files of one task."""
-
     staged: list[Staged]
     logs: set[tuple[str, str]]  # (topic, log) of its rows, as they are noted
 
@@ -116,7 +114,6 @@ def sink_to(target: Target) -> type[LakeSink]:
 def started(
     frame: DataFrame, settings: Settings, name: str, target: Target, checkpoint: str
 ) -> StreamingQuery:
-    """The query of a pipeline that writes the frame into its table."""
     if table := settings.text(CATALOG_TABLE.name):
         register(frame.sparkSession, table, target.location)
         writer = frame.writeStream.foreachBatch(partial(append, target, table))

@@ -58,7 +58,6 @@ def care_settings() -> tuple[Setting, ...]:
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Properties of a new table."""
     return {
         "delta.checkpointInterval": str(limits.LAKE_CHECKPOINT_COMMITS),
         _LOG_RETENTION: _interval(settings.seconds("retain-log")),

@@ -154,7 +154,6 @@ def is_crash(error: BaseException) -> bool:
 
 
 def cause_line(error: BaseException) -> str:
-    """The reason, in one line, without Spark's frames."""
     ours = our_error(error)
     if ours is not None:
         return ours[1]

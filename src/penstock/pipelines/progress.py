@@ -41,7 +41,6 @@ class Progress:
 
     @property
     def stopping(self) -> bool:
-        """An orderly end was requested."""
         return self._stop.is_set()
 
     def ask_to_stop(self) -> None:
@@ -80,8 +79,6 @@ class Progress:
 
 
 class Console:
-    """The output of a run where it was started."""
-
     def __init__(
         self, name: str, every_s: float, stream: TextIO, json_stream: TextIO | None
     ) -> None:

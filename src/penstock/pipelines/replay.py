@@ -46,7 +46,14 @@ from penstock.pipelines.replay_plan import (
 )
 from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.runs import Report
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
+from penstock.pipelines.settings import (
+    STORAGE_OPTION,
+    Setting,
+    Settings,
+    nsqd_of,
+    storage_options,
+    tls_options,
+)
 from penstock.pipelines.times import check_moments, read_moment, say_moments
 from penstock.spark import register
 from penstock.spark.delta_table import TableLocation, local_path
@@ -247,7 +254,7 @@ class _Source:
         settings = self.settings
         with nsqd_of(settings) as api:
             options = {"url": api.url, "includeHeaders": str(not is_lean).lower()}
-        options |= {"caFile": settings.text("ca-file")} if settings.text("ca-file") else {}
+        options |= tls_options(settings)
         options |= _offsets(chunk) if chunk else {"subscribe": ",".join(settings.texts("topics"))}
         reader = self.session.read.format("penstock").options(**options)
         frame = (reader.schema(_LEAN) if is_lean else reader).load()
@@ -386,7 +393,7 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
         "url": settings.text("url"),
         "txnAppId": application(settings),
         "txnVersion": str(version),
-        "caFile": settings.text("ca-file"),
+        **tls_options(settings),
         "httpSecretFile": settings.text("http-secret-file"),
         "rejectedTable": settings.text("rejected-table"),
     }

@@ -29,6 +29,7 @@ from penstock.command.flags import (
     variable,
 )
 from penstock.errors import ConfigError
+from penstock.net.tls import TlsFiles
 
 if TYPE_CHECKING:
     from penstock.spark.brokerapi import BrokerApi
@@ -47,11 +48,15 @@ class Setting(Flag):
         super().check(value)
 
 
+TLS_OPTIONS = {"caFile": "ca-file", "certFile": "cert-file", "keyFile": "key-file"}  # of Spark's
+
 COMMON: tuple[Setting, ...] = (
     Setting("config", Kind.STRING, "", "a TOML file with settings"),
     Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address, or several with"
          " commas: of any nsqds for archive and trace, of one cluster's nodes otherwise"),
     Setting("ca-file", Kind.STRING, "", "authorities for https; the system's otherwise"),
+    Setting("cert-file", Kind.STRING, "", "certificate to show to nsqd"),
+    Setting("key-file", Kind.STRING, "", "key of that certificate"),
     Setting("http-secret-file", Kind.STRING, "", "file with nsqd's secret for changes"),
     Setting("master", Kind.STRING, "", "where Spark runs; the default is this process, local[*,4],"
          " unless spark-submit says"),
@@ -136,6 +141,12 @@ def resolve(
     return Settings(values, explicit)
 
 
+def tls_options(settings: Settings) -> dict[str, str]:
+    """Of Spark's source and sink."""
+    found = {name: settings.text(own) for name, own in TLS_OPTIONS.items()}
+    return {name: value for name, value in found.items() if value}
+
+
 def nsqd_of(
     settings: Settings,
     url: str = "",
@@ -149,10 +160,10 @@ def nsqd_of(
     if not url:
         urls = comma_separated(settings.text("url")) or ("",)
         url = first_of(urls, lambda one: nsqd_of(settings, one, limits.SPARK_LEADER_MS, 0))
-    ca_file, secret_file = settings.text("ca-file"), settings.text("http-secret-file")
-    return BrokerApi(
-        url, timeout_ms, retries, ca_file=ca_file or None, secret_file=secret_file or None
-    )
+    authorities, cert, key = map(settings.text, TLS_OPTIONS.values())
+    tls = TlsFiles(authorities, cert, key)
+    secret_file = settings.text("http-secret-file") or None
+    return BrokerApi(url, timeout_ms, retries, tls=tls, secret_file=secret_file)
 
 
 # --- the file ---

@@ -34,6 +34,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
 from penstock.net.outgoing import words_of
 from penstock.net.secret_file import first_secret
+from penstock.net.tls import TlsFiles
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.blocking import (
     FAILURES,
@@ -77,7 +78,7 @@ class BrokerApi:
         timeout_ms: int = limits.SPARK_REQUEST_MS,
         retries: int = limits.SPARK_RETRIES,
         retry_ms: int = limits.SPARK_RETRY_MS,
-        ca_file: str | None = None,
+        tls: TlsFiles | None = None,
         secret_file: str | None = None,
     ) -> None:
         """`secret_file` holds nsqd's secret for changes; it is read here, so it has to be on the
@@ -87,9 +88,9 @@ class BrokerApi:
         self._retries = retries
         self._retry_s = retry_ms / 1000
         self._timeout_ms = timeout_ms
-        self._ca_file = ca_file
+        self._tls = tls
         secret = first_secret(secret_file or "", "httpSecretFile")
-        self._link = Link(self._address, timeout_ms / 1000, None, ca_file, secret)
+        self._link = Link(self._address, timeout_ms / 1000, tls, secret)
         self._others: dict[str, BrokerApi] = {}  # nodes of the same cluster, by address
         self._leaders: dict[tuple[str, int], str] = {}  # of partitions, as last heard; "": here
 
@@ -184,7 +185,7 @@ class BrokerApi:
         if address not in self._others:
             timeout_ms = min(self._timeout_ms, limits.SPARK_LEADER_MS)
             scheme = "https" if self._address.secure else "http"
-            other = BrokerApi(f"{scheme}://{address}", timeout_ms, 0, ca_file=self._ca_file)
+            other = BrokerApi(f"{scheme}://{address}", timeout_ms, 0, tls=self._tls)
             self._others[address] = other
         return self._others[address]
 

@@ -263,7 +263,7 @@ class Brokers:
         """Of several none is tried again before the others: another node may speak for it."""
         options = self._options
         retries = 0 if options.several else options.retries
-        return BrokerApi(url, options.timeout_ms, retries, options.retry_ms, options.ca_file)
+        return BrokerApi(url, options.timeout_ms, retries, options.retry_ms, options.tls)
 
 
 def _offline(answers: Iterable[Positions], have: Collection[Log]) -> frozenset[LogId]:

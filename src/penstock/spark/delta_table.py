@@ -61,7 +61,6 @@ class Shape:
 
     @property
     def properties(self) -> Properties:
-        """The table's properties that the layout needs."""
         return {_STATISTICS: ",".join(self.statistics)}
 
     @property
@@ -124,7 +123,6 @@ class TableLocation:
             raise cannot_open(self.uri, error) from error
 
     def version(self) -> int | None:
-        """The present version of the table; None without a table."""
         table = self.open()
         return None if table is None else int(table.version())
 
@@ -135,7 +133,6 @@ class TableLocation:
         return LocalFileSystem()
 
     def full(self, relative: str) -> str:
-        """The path for `files()`."""
         path = self.local_path
         return relative if path is None else str(path / relative)
 

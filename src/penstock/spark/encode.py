@@ -35,8 +35,6 @@ class BadRow(ValueError):
 
 
 class Block(NamedTuple):
-    """One raw batch."""
-
     data: bytes
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
 

@@ -46,7 +46,6 @@ class Log(NamedTuple):
 
     @property
     def name(self) -> tuple[str, str, int]:
-        """Its name, without the identity."""
         return self.broker, self.topic, self.partition
 
     @property
@@ -129,7 +128,6 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
 
 
 def spans(topics: Mapping[str, TopicSpans], broker: str = "") -> dict[Log, LogSpan]:
-    """For one nsqd."""
     return {
         Log(name, topic.identity, number, broker): span
         for name, topic in topics.items()

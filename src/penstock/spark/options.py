@@ -18,6 +18,7 @@ from msgspec import Meta, inspect
 from penstock import limits
 from penstock.command.environment import nearest
 from penstock.errors import ConfigError
+from penstock.net.tls import TlsFiles
 from penstock.spark.brokerapi import name_of
 from penstock.times import format_time, read_time
 
@@ -87,6 +88,22 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise ConfigError(f"option {name}", self.get(name), rule)
 
 
+class NsqdOptions(Named, frozen=True, kw_only=True, rename="camel"):
+    url: str = ""
+    timeout_ms: Positive = msgspec.field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return comma_separated(self.url)
+
+    @property
+    def tls(self) -> TlsFiles:
+        return TlsFiles(self.ca_file, self.cert_file, self.key_file)
+
+
 def _value(field: inspect.Field, text: str) -> Any:
     kinds = getattr(field.type, "types", (field.type,))
     kind = next(each for each in kinds if not isinstance(each, inspect.NoneType))
@@ -124,11 +141,10 @@ class Bound:
         return (self.offsets or {}).get(broker, {}).get(topic)
 
 
-class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
+class SourceOptions(NsqdOptions, frozen=True, kw_only=True, rename="camel"):
     subscribe: str = ""
     subscribe_pattern: str = ""
     assign: str = ""
-    url: str = ""
     lookupd: str = ""
     gone_brokers: str = ""  # names of nsqds (host:port) that are given up
     starting_offsets: str | None = None
@@ -139,21 +155,14 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
     max_records_per_partition: Positive | None = None
     include_headers: bool = False
     fetch_bytes: Positive = limits.SPARK_FETCH_BYTES
-    timeout_ms: Positive = msgspec.field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
     retries: Natural = msgspec.field(name="fetchOffset.numRetries", default=limits.SPARK_RETRIES)
     retry_ms: Natural = msgspec.field(
         name="fetchOffset.retryIntervalMs", default=limits.SPARK_RETRY_MS
     )
-    ca_file: str | None = None
     ending_offsets: str | None = None
     ending_timestamp: str | None = None
     max_offsets_per_trigger: Positive | None = None
     max_bytes_per_trigger: Positive | None = None
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Empty with lookupds."""
-        return comma_separated(self.url)
 
     @property
     def lookupds(self) -> tuple[str, ...]:
@@ -172,8 +181,6 @@ class SourceOptions(Named, frozen=True, kw_only=True, rename="camel"):
 
 
 class Options(SourceOptions, frozen=True, kw_only=True):
-    """The options, and their consequences."""
-
     gone: tuple[str, ...]
     topics: tuple[str, ...]  # empty with a pattern
     pattern: str | None

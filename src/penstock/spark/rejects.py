@@ -47,8 +47,6 @@ _SHAPE = Shape(COLUMNS, (), ("rejected_at", "version"))
 
 @dataclass(frozen=True)
 class RejectedTable:
-    """The target of rejected rows, and their maximum in one batch."""
-
     path: str
     rows_max: int
     store: Mapping[str, str]  # of delta-rs; secret
@@ -82,8 +80,6 @@ class RejectedTable:
 
 
 class Rejects:
-    """For one task."""
-
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
         self._table, self._app, self._version = table, app, version
         self.batches: list[pa.RecordBatch] = []

@@ -31,7 +31,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage, last_version
 from penstock.spark.brokerapi import BrokerApi, first_of, name_of
-from penstock.spark.options import FROM_SPARK, Named, Natural, Positive, comma_separated
+from penstock.spark.options import FROM_SPARK, Natural, NsqdOptions, Positive
 from penstock.spark.stager import Staged, Stager, abort
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -44,25 +44,18 @@ _QUERY_ID = "sql.streaming.queryId"  # the id in the checkpoint's file `metadata
 _BATCH_ID = "streaming.sql.batchId"
 
 
-class SinkOptions(Named, frozen=True, kw_only=True, rename="camel"):
+class SinkOptions(NsqdOptions, frozen=True, kw_only=True, rename="camel"):
     """Options that Delta's sink has too (txnAppId, txnVersion) mean the same."""
 
-    url: str = ""
     topic: str | None = None
     app: str | None = field(name="txnAppId", default=None)
     version: Natural | None = field(name="txnVersion", default=None)  # batch only
     stage_bytes: Positive = limits.SPARK_STAGE_BYTES
-    timeout_ms: Positive = field(name="requestTimeoutMs", default=limits.SPARK_REQUEST_MS)
     retries: Natural = field(name="numRetries", default=limits.SPARK_STAGE_RETRIES)
     retry_ms: Natural = field(name="retryIntervalMs", default=limits.SPARK_RETRY_MS)
-    ca_file: str | None = None
     secret_file: str | None = field(name="httpSecretFile", default=None)
     rejected_table: str | None = None  # of rows that cannot be messages; else they are errors
     rejected_rows_max: Natural | None = None  # of one batch
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return comma_separated(self.url)
 
 
 def read_sink_options(
@@ -133,7 +126,7 @@ class _Writer:
             timeout_ms,
             options.retries if retries is None else retries,
             options.retry_ms,
-            options.ca_file,
+            options.tls,
             options.secret_file,
         )
 
@@ -202,8 +195,6 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """One write is one version: of the named app, or of one made up for it."""
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(iterator, *self._name())
 
@@ -215,8 +206,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Each batch is a version of the query."""
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(iterator, self._options.app, None)
 

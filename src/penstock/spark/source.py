@@ -84,8 +84,6 @@ class PenstockSource(DataSource):
 
 @dataclass
 class Task(InputPartition):
-    """One task's share of a batch: ranges, read one after the other."""
-
     ranges: tuple[Range, ...]
 
 

@@ -19,7 +19,7 @@ import typer
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.secret_file import first_secret
-from penstock.net.tls import client_context
+from penstock.net.tls import TlsFiles
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.contexts import Context
@@ -80,17 +80,20 @@ class Where(NamedTuple):
     name: str = ""  # of the context that it comes from
     origin: str = ""  # who chose that context
 
+    def tls_files(self) -> TlsFiles:
+        """Raises ConfigError."""
+        found = TlsFiles(*(getattr(self.context, name) for name in _FILES))
+        if bool(found.cert) != bool(found.key):
+            raise ConfigError("--tls-cert", found.cert or found.key, "goes together with --tls-key")
+        return found
+
     def tls(self) -> ssl.SSLContext | None:
         """None: nothing was named, the system's authorities will do. Raises ConfigError."""
-        root, cert, key = self.context.tls_root_ca_file, self.context.tls_cert, self.context.tls_key
-        if not (root or cert or key or self.context.tls_insecure_skip_verify):
-            return None
-        if bool(cert) != bool(key):
-            raise ConfigError("--tls-cert", cert or key, "goes together with --tls-key")
+        files = self.tls_files()
         try:
-            return client_context(root, cert, key, self.context.tls_insecure_skip_verify)
+            return files.context() if any(files) else None
         except OSError as error:
-            shown = ", ".join(filter(None, (root, cert, key)))
+            shown = ", ".join(filter(None, files[:3]))
             raise ConfigError("TLS", shown, f"cannot be used: {error}") from error
 
     def secret(self) -> str:

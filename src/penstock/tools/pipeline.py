@@ -72,6 +72,8 @@ def _address_flags(context: str) -> list[str]:
     url = members[0] if "://" in members[0] else f"http://{members[0]}"
     files = {
         "ca-file": found.context.tls_root_ca_file,
+        "cert-file": found.context.tls_cert,
+        "key-file": found.context.tls_key,
         "http-secret-file": found.context.http_secret_file,
     }
     return [f"--url={url}", *(f"--{name}={path}" for name, path in files.items() if path)]

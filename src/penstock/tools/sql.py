@@ -56,6 +56,8 @@ class Addresses(Options):
     tls_root_ca_file: Annotated[
         str | None, opt(*OPTIONS["tls_root_ca_file"], "--tls-root-ca-file", "--ca-file")
     ] = None
+    tls_cert: Annotated[str | None, opt(*OPTIONS["tls_cert"], "--tls-cert", "--cert-file")] = None
+    tls_key: Annotated[str | None, opt(*OPTIONS["tls_key"], "--tls-key", "--key-file")] = None
     context: ContextName = None
 
 
@@ -95,7 +97,7 @@ def sql(
     found = find(vars(at))
     source = Source(
         found.speakers(), tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
-        ca_file=found.context.tls_root_ca_file, needs_all=True,
+        tls=found.tls_files(), needs_all=True,
         storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
     )  # fmt: skip

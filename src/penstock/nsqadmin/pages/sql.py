@@ -234,7 +234,7 @@ async def _ask(deps: Deps, text: str) -> tuple[Reply, float]:
         nodes=deps.watch.up(),
         lakes=list(deps.options.lake),
         rows_max=limits.ADMIN_SQL_ROWS,
-        ca_file=deps.options.http_client_tls_root_ca_file,
+        tls=deps.options.tls_files,
     )
     async with _running:
         began_s = time.monotonic()

@@ -27,7 +27,14 @@ from penstock.pipelines.delta_reader import Among, ColumnSpan, Condition, datase
 from penstock.pipelines.lifecycles.engine import EVENT, Engine
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
+from penstock.pipelines.settings import (
+    STORAGE_OPTION,
+    Setting,
+    Settings,
+    nsqd_of,
+    storage_options,
+    tls_options,
+)
 from penstock.pipelines.times import check_moments, read_moment, say_moments
 from penstock.spark.delta_table import TableLocation
 from penstock.times import at, micros, moment
@@ -101,7 +108,6 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
 
 
 def _note(progress: Progress, report: Report, shown: str) -> None:
-    """For nsqadmin and other observers."""
     document = report.as_json()
     outcome = f"topic {report.topic}: {verdict(report)}"
     if max(len(shown), len(document)) > limits.RUN_PAGE_CHARS:
@@ -198,7 +204,6 @@ def _archive(
 def _log(session: SparkSession, settings: Settings, rules: Rules) -> DataFrame:
     """The topic's rows of the span. The source leaves out corrupt and removed messages, which then
     appear as a gap."""
-    ca_file = settings.text("ca-file")
     options = {
         "url": settings.text("url"),
         "subscribe": settings.text("topic"),
@@ -206,7 +211,7 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> DataFrame:
         "endingTimestamp": moment(rules.until),
         "failOnDataLoss": "false",
         "minPartitions": "4",
-        **({"caFile": ca_file} if ca_file else {}),
+        **tls_options(settings),
     }
     schema = "partition int, offset bigint, id string, timestamp timestamp"
     frame = session.read.format("penstock").schema(schema).options(**options)

@@ -213,7 +213,6 @@ class Report:
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The gravest first."""
     ranks = {kind: rank for rank, kind in enumerate(KINDS)}
     return tuple(sorted(findings, key=lambda one: (ranks[one.kind], one.channel or "", one.source)))
 

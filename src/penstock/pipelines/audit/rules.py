@@ -149,8 +149,6 @@ def known(us: str, rate: str) -> str:
 
 
 class Rules(NamedTuple):
-    """The rules, and their times."""
-
     since: datetime  # published at or after it
     until: datetime  # published before it
     as_of: datetime  # what is known up to then

@@ -292,7 +292,6 @@ def latencies(since: str) -> str:
 
 
 def slowest(since: str, count: int) -> str:
-    """A query: the messages with the longest time from publish to finish."""
     waits = ", ".join(f"{us} AS {name}_us" for name, us in _US.items())
     return f"""SELECT topic, channel, partition, "offset", message_id, trace_id, published,
         first_sent, finished, sends, {waits}
