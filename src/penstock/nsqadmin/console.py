@@ -30,8 +30,9 @@ import itertools
 import json
 import resource
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -366,14 +367,23 @@ def distinct(names: Sequence[str]) -> list[str]:
 def interruptible(connection: duckdb.DuckDBPyConnection, call: Callable[[], T]) -> T:
     """A call of DuckDB in another thread. In the main one Ctrl-C would wait, for some statements to
     their end, and be a RuntimeError."""
-    with ThreadPoolExecutor(1) as thread:
-        called = thread.submit(call)
+    answered: Future[T] = Future()
+
+    def run() -> None:
         try:
-            return called.result()
-        except KeyboardInterrupt:
-            while wait([called], 0.05).not_done:  # DuckDB forgets it if the statement begins later
-                connection.interrupt()
-            raise
+            answered.set_result(call())
+        except BaseException as error:
+            answered.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    try:
+        thread.start()
+        return answered.result()
+    except KeyboardInterrupt:
+        while thread.is_alive():  # DuckDB forgets it if the statement begins later
+            connection.interrupt()
+            thread.join(0.05)
+        raise
 
 
 def _check(sql: str) -> None:
