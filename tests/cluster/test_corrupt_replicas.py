@@ -203,13 +203,8 @@ class SlowView:
 HISTORIES_SLOW_VIEW = 8
 
 
-@pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_has_read_all_earlier_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cluster.participant.VIEW_SLICE_DOCUMENTS", 1)
-
-
-@pytest.mark.usefixtures("small_slices")
-def test_a_leader_has_read_all_earlier_metadata() -> None:
     for seed in range(HISTORIES_SLOW_VIEW):
         world = SlowView(seed)
         world.play()

@@ -18,8 +18,6 @@ from penstock.nsqadmin.messages import MASK, Message
 from penstock.nsqadmin.pages.message import as_html
 from penstock.nsqadmin.upstream import Upstream
 
-NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
-
 
 def test_previews() -> None:
     bodies = (b"hello\n  world", b"\x00\x01\x02", "é".encode() * 150, b"")

@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,58 +94,51 @@ def test_an_answer_is_of_what_was_sent(daemon: Daemon) -> None:
         link.receive()  # there is no connection
 
 
-def test_a_daemon_that_requires_tls_gets_no_secret_before(tmp_path: Path) -> None:
+@pytest.fixture
+def moved(tmp_path: Path) -> Iterator[tuple[Daemon, Daemon, ssl.SSLContext]]:
+    """A daemon over TLS, plain HTTP that leads there, and what a client trusts."""
     certificates = Certificates(tmp_path)
     with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
-        link = Link(plain.at, 10, certificates.client(), secret=SECRET)
-        for body in (b"a", b"b"):
-            assert link.exchange("POST", "/pub?topic=t", body).status == 200
-        link.close()
-    assert [(one.line, one.headers.get("authorization")) for one in plain.asked] == [
-        ("GET /ping", None)
-    ]
-    lines = ["GET /ping", *["POST /pub?topic=t"] * 2]
-    assert [one.line for one in secure.asked] == lines
-    assert secure.asked[-1].headers["authorization"] == f"Bearer {SECRET}"
+        yield secure, plain, certificates.client()
 
 
-async def test_nor_from_an_event_loop(tmp_path: Path) -> None:
-    certificates = Certificates(tmp_path)
-    with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
-        fetcher = Fetcher(tls=certificates.client())
-        for _ in range(2):
-            url = f"{plain.url}/pub?topic=t"
-            answer = await fetcher.request("POST", url, b"a", credentials=f"Bearer {SECRET}")
-            assert answer.status == 200
-        await fetcher.close()
-    assert [one.line for one in plain.asked] == ["GET /ping"]
-    assert [one.line for one in secure.asked] == ["POST /pub?topic=t"] * 2
-    assert secure.asked[-1].headers["authorization"] == f"Bearer {SECRET}"
+async def test_a_daemon_that_requires_tls_gets_no_secret_before(moved: Any) -> None:
+    secure, plain, tls = moved
+    link, fetcher = Link(plain.at, 10, tls, secret=SECRET), Fetcher(tls=tls)
+    for _ in range(2):
+        assert link.exchange("POST", "/pub?topic=t", b"a").status == 200
+        url = f"{plain.url}/pub?topic=t"
+        assert (await fetcher.request("POST", url, b"a", None, f"Bearer {SECRET}")).status == 200
+    link.close()
+    await fetcher.close()
+    assert [one.line for one in plain.asked] == ["GET /ping"] * 2
+    assert all("authorization" not in one.headers for one in plain.asked)
+    posted = [one.headers for one in secure.asked if one.line == "POST /pub?topic=t"]
+    assert [one["authorization"] for one in posted] == [f"Bearer {SECRET}"] * 4
 
 
-async def test_the_port_of_plain_http_named_by_https(tmp_path: Path) -> None:
+async def test_the_port_of_plain_http_named_by_https(moved: Any) -> None:
     """It is asked where HTTPS is, and for nothing else."""
-    certificates = Certificates(tmp_path)
-    with Daemon(certificates.server()) as secure, Daemon(None, secure.port) as plain:
-        link = Link(plain.at._replace(secure=True), 10, certificates.client())
-        fetcher = Fetcher(tls=certificates.client())
-        for _ in range(2):
-            assert link.exchange("GET", "/info").status == 200
-            assert (await fetcher.request("GET", f"https://{plain.address}/info")).status == 200
-        link.close()
-        await fetcher.close()
+    secure, plain, tls = moved
+    link, fetcher = Link(plain.at._replace(secure=True), 10, tls), Fetcher(tls=tls)
+    for _ in range(2):
+        assert link.exchange("GET", "/info").status == 200
+        assert (await fetcher.request("GET", f"https://{plain.address}/info")).status == 200
+    link.close()
+    await fetcher.close()
     assert [one.line for one in plain.asked] == ["GET /ping"] * 2
     assert [one.line for one in secure.asked] == ["GET /ping", *["GET /info"] * 4]
-    with Daemon() as other:
-        link = Link(other.at._replace(secure=True), 10)
-        fetcher = Fetcher()
-        for _ in range(2):
-            with pytest.raises(FAILURES, match="serves plain HTTP"):
-                link.exchange("GET", "/info")
-            with pytest.raises(FetchFailed, match="serves plain HTTP"):
-                await fetcher.request("GET", f"https://{other.address}/info")
-        await fetcher.close()
-    assert {one.line for one in other.asked} == {"GET /ping"}
+
+
+async def test_https_where_there_is_none(daemon: Daemon) -> None:
+    link, fetcher = Link(daemon.at._replace(secure=True), 10), Fetcher()
+    for _ in range(2):
+        with pytest.raises(FAILURES, match="serves plain HTTP"):
+            link.exchange("GET", "/info")
+        with pytest.raises(FetchFailed, match="serves plain HTTP"):
+            await fetcher.request("GET", f"https://{daemon.address}/info")
+    await fetcher.close()
+    assert {one.line for one in daemon.asked} == {"GET /ping"}
 
 
 def test_over_a_unix_socket(tmp_path: Path) -> None:

@@ -63,11 +63,11 @@ def test_the_table_is_as_of_the_committed_end() -> None:
     machine = ProducerReplication(100, {})
     machine.wrote(stamped(101, 1))
     machine.wrote(stamped(103, 3))
-    assert (machine.table, machine.newest(7), machine.newest(8)) == ({}, Newest(0, 3), None)
+    assert machine.table == {}
     machine.committed(102)
     assert (machine.table, machine.end) == ({7: Known(0, 1, 101)}, 102)
     machine.committed(103)
-    assert (machine.table, machine.newest(7)) == ({7: Known(0, 3, 103)}, None)
+    assert machine.table == {7: Known(0, 3, 103)}
     machine.committed(90)  # what an older frame says
     assert machine.end == 103
 
@@ -77,17 +77,7 @@ def test_a_cut_takes_what_was_above_it() -> None:
     machine.wrote(stamped(101, 1))
     machine.wrote(stamped(103, 3))
     assert machine.cut(101)
-    assert machine.newest(7) == Newest(0, 1)
     machine.committed(110)
     assert machine.table == {7: Known(0, 1, 101)}
     assert machine.cut(110)
     assert not machine.cut(109)
-
-
-def test_a_leader_takes_the_tail_once() -> None:
-    machine = ProducerReplication(100, {})
-    machine.wrote(stamped(101, 1))
-    assert machine.take_tail() == [stamped(101, 1)]
-    assert machine.take_tail() == []
-    machine.committed(101)
-    assert machine.table == {}  # the leader stores it, with its own of the same producer

@@ -11,8 +11,8 @@ committed end, and those must not hide their replacements.
 | is committed | stored: answered at once |
 | leaves a gap, or has an older epoch | refused |
 
-A new leader therefore answers a retry of an inherited batch neither at once, since the set may not
-have it, nor as new, since it may.
+A new leader takes no publish before the batches that it inherited are committed, and thus in the
+table: a retry of one is neither answered too early nor stored again.
 
 The file of the table is a shortcut, with an `end`: all batches below it are in the table. That end
 never exceeds the committed end, so no truncation of a follower reaches below it. If one does, after
@@ -95,8 +95,6 @@ class ProducerReplication:
         self.table = dict(table)
         self._tail: deque[Stamped] = deque()
 
-    # --- appends and cuts ---
-
     def wrote(self, batch: Stamped) -> None:
         """The batch is in this log."""
         self._tail.append(batch)
@@ -120,19 +118,5 @@ class ProducerReplication:
             self._tail.pop()
         return end >= self.end
 
-    def take_tail(self) -> list[Stamped]:
-        """Batches above the committed end, for a leader, which keeps them in its own append."""
-        tail = list(self._tail)
-        self._tail.clear()
-        return tail
-
     def _store(self, batch: Stamped) -> None:
         self.table[batch.producer_id] = Known(batch.epoch, batch.next_sequence, batch.used_ns)
-
-    # --- queries ---
-
-    def newest(self, producer_id: int) -> Newest | None:
-        for batch in reversed(self._tail):
-            if batch.producer_id == producer_id:
-                return Newest(batch.epoch, batch.next_sequence)
-        return None

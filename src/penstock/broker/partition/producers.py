@@ -22,9 +22,9 @@ the log from there on. Two rules make that right:
 | never, but bits rot behind `end` | | a producer whose last batch is unreadable meets a gap |
 
 Of a replica of several the table is as of the committed end, since a new leader may cut what lies
-above: a follower folds what it learns to be committed, a new leader takes the rest as pending, and
-a learner is given its leader's table. The file is made with the replica, so "before the first such
-batch" holds for batches that come from a leader, too.
+above: a follower folds what it learns to be committed, a leader takes publishes once all that it
+had is, and a learner is given its leader's table. The file is made with the replica, so "before the
+first such batch" holds for batches that come from a leader, too.
 
 `idempotent.py` has the publishes that are on their way.
 """
@@ -246,10 +246,6 @@ class ProducerTable:
         self._machine.committed(noted_end)
         self._read_end = noted_end
         self.learn(committed_end)
-
-    def take_tail(self) -> list[Stamped]:
-        """For a new leader: batches above the committed end are pending there from now on."""
-        return self._machine.take_tail()
 
     def cut(self, end: int) -> bool:
         """The log was cut. False: below the committed end of this table, as only an operator can
