@@ -35,6 +35,8 @@ class Node:
 
     async def ask_other(self, nodes: list[int], request: Request, outcome: str) -> Response:
         self.asked += [f"node {node}: {request.target}" for node in nodes]
+        if not self._redriven:
+            return Response(409, b'{"message":"NO"}')
         return Response(200, json.dumps({"redriven": self._redriven.pop(0)}).encode())
 
     async def ask(self, path: str, query: str) -> Response:
@@ -61,3 +63,5 @@ async def test_the_count_of_a_redrive_is_for_all_leaders_of_dead_letters_togethe
     more = "topic=orders&channel=billing&count={}&only_here=true"
     urls = [f"node {number}: /channel/redrive?{more}" for number in (2, 3)]
     assert node.asked == [urls[0].format(5), urls[1].format(2)]
+    refused = json.loads((await Node(3).ask(fanout.REDRIVE, query)).body)
+    assert refused == {"message": "NO", "reason": "(3 were sent back before that)", "redriven": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ class Node:
     """`others` are those that it is linked to."""
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.own = SimpleNamespace(node=number)
         self.others: dict[int, Node] = {}
         self.reasons = {7: "Connection refused"}
         self.served: list[Request] = []
@@ -37,9 +38,9 @@ class Node:
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)
-        for _, frame in Frames(self.number).feed(data):
+        for _, frame in Frames(self.own.node).feed(data):
             assert isinstance(frame, SendRequest | RequestAnswered)
-            self.others[node].requests.receive(self.number, frame)
+            self.others[node].requests.receive(self.own.node, frame)
 
     def _serve(self, request: Request, answer: Answer) -> None:
         self.served.append(request)
@@ -62,6 +63,10 @@ async def test_the_first_that_is_linked_answers_as_a_client_is_answered() -> Non
     two.answers[0](answer)
     assert await asked == answer
     two.answers[0](answer)  # nobody waits for it any more
+    asked = asyncio.create_task(one.requests.ask([1, 2], REQUEST))
+    await asyncio.sleep(0)
+    one.answers[0](answer)
+    assert (await asked, one.served) == (answer, [REQUEST])  # its own part
     refused = await one.requests.ask([7], REQUEST)
     assert (refused.status, b"node 7 is not linked: Connection refused" in refused.body) == (
         503,

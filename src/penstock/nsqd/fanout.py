@@ -90,9 +90,10 @@ class FanOut:
     def _serve(self, here: Serve, serve: Far, request: Request, answer: Answer) -> None:
         if _ONLY_HERE in request.query:
             words = [one for one in request.query.split(b"&") if not one.startswith(_ONLY_HERE)]
-            here(request._replace(query=b"&".join(words)), answer)
-        else:
-            serve(here, request, answer)
+            if len(query := b"&".join(words)) < len(request.query):
+                here(request._replace(query=query), answer)
+                return
+        serve(here, request, answer)
 
     def _at_producers_leader(self, serve: Serve, request: Request, answer: Answer) -> None:
         leader = self._producers_leader(request) if b"producer_id=" in request.query else None
@@ -169,14 +170,15 @@ class FanOut:
     async def _redrive(
         self, request: Request, parameters: dict[str, str], leaders: list[int], answer: Answer
     ) -> None:
-        left, responses = whole_number(parameters.get("count", ""), (1 << 63) - 1), []
+        responses: list[Response] = []
+        left = whole_number(parameters.get("count", ""), (1 << 63) - 1)
         for node in leaders:
             if left:
                 query = urlencode(parameters | {"count": left}).encode()
                 request = request._replace(query=query)
             response = await self._pass_on(request, [node])
             if response.status != 200:
-                answer(response)
+                answer(_after(responses, response))
                 return
             responses.append(response)
             if left:
@@ -202,6 +204,16 @@ class FanOut:
     ) -> Response:
         here = request._replace(query=request.query + b"&only_here=true")
         return await self._peers.ask(nodes, here, outcome)
+
+
+def _after(done: list[Response], refusal: Response) -> Response:
+    """A refusal that says what others have sent back before it."""
+    sent = sum(json.loads(one.body)["redriven"] for one in done)
+    if not sent:
+        return refusal
+    document = {"reason": "", **json.loads(refusal.body), "redriven": sent}
+    document["reason"] = f"{document['reason']} ({sent} were sent back before that)".strip()
+    return refusal._replace(body=json.dumps(document, separators=(",", ":")).encode())
 
 
 def join_answers(responses: list[Response]) -> Response:

@@ -59,10 +59,14 @@ class PeerRequests:
     async def ask(
         self, nodes: Iterable[int], request: Request, outcome: str = "changed"
     ) -> Response:
-        """The answer of the first that is linked. `outcome`: the member of an error that tells
-        whether it was done, `stored` for a publish."""
+        """The answer of the first that is linked, or is this node itself. `outcome`: the member of
+        an error that tells whether it was done, `stored` for a publish."""
         reasons = []
         for node in nodes:
+            if node == self._links.own.node:
+                answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+                self._serve(request, answered.set_result)
+                return await answered
             if self._links.is_linked(node):
                 return await self._ask(node, request, outcome)
             reasons.append(f"node {node} is not linked: {self._links.reasons.get(node, 'so far')}")
