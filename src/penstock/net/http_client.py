@@ -25,11 +25,10 @@ import httptools
 
 from penstock import limits
 from penstock.net.incoming import framing_max
-from penstock.net.outgoing import HttpFailed, Origin, Outgoing, words_of
+from penstock.net.outgoing import NO_ANSWER, NO_CERTIFICATE, HttpFailed, Origin, Outgoing, words_of
 
 _IDLE_SECONDS = limits.FETCH_IDLE_NS / limits.SECOND
 _HURRY_SECONDS = limits.FETCH_NEXT_ADDRESS_NS / limits.SECOND
-_NO_ANSWER = "the connection was closed without an answer"
 
 
 class Fetched(NamedTuple):
@@ -69,7 +68,7 @@ class _Answer:
         if self._bytes - self._body_bytes > framing_max(self._body_bytes):
             self.fail("the answer has too long a head, or too many chunks")
 
-    def end(self, error: Exception | None) -> None:
+    def end(self, error: Exception | None, is_secure: bool) -> None:
         """No more input follows."""
         if self._status and not {"content-length", "transfer-encoding"} & self._headers.keys():
             self._finish()
@@ -78,7 +77,7 @@ class _Answer:
         elif self.begun:
             self.fail("the connection was closed before the answer was whole")
         else:
-            self.fail(_NO_ANSWER)
+            self.fail(NO_CERTIFICATE if is_secure else NO_ANSWER)
 
     def fail(self, reason: str) -> None:
         self.keeps_connection = False
@@ -135,7 +134,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._answer is not None:
-            self._answer.end(error)
+            self._answer.end(error, self._transport.get_extra_info("sslcontext") is not None)
         self._connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
@@ -197,7 +196,7 @@ class HttpClient:
         self, connection: _Connection, outgoing: Outgoing, data: bytes, answer: _Answer
     ) -> Fetched:
         if not connection.is_open:
-            raise HttpFailed(_NO_ANSWER)
+            raise HttpFailed(NO_ANSWER)
         outgoing.sent = True
         is_reusable = False
         try:

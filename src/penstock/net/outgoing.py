@@ -27,6 +27,8 @@ _DEFAULTS = {
 }
 NO_TLS = "WRONG_VERSION_NUMBER"  # in OpenSSL's words for a server that speaks plain HTTP
 PLAIN_HTTP = "it serves plain HTTP there"
+NO_ANSWER = "the connection was closed without an answer"
+NO_CERTIFICATE = f"{NO_ANSWER}; it may want a certificate"  # over TLS 1.3 that is how it is missed
 _PORTS = {"http": 80, "https": 443}
 _UNSENDABLE = re.compile(r"[\x00-\x20\x7f]")
 _BROKEN_LINE = re.compile(r"[\r\n\0]")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.net.outgoing import NO_TLS, PLAIN_HTTP, https_port
+from penstock.net.outgoing import NO_ANSWER, NO_CERTIFICATE, NO_TLS, PLAIN_HTTP, https_port
 from penstock.net.secret_file import bearer
 from penstock.net.tls import TlsFiles
 
@@ -112,7 +112,11 @@ class Link:
         """Receive the answer of the sent request."""
         if self._connection is None:
             raise http.client.NotConnected
-        response = self._connection.getresponse()
+        try:
+            response = self._connection.getresponse()
+        except http.client.RemoteDisconnected as error:
+            reason = NO_CERTIFICATE if self._address.secure else NO_ANSWER
+            raise http.client.RemoteDisconnected(reason) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
         answer = Answer(response.status, response.read(), headers)
         port = 0 if self._address.secure else https_port(answer.status, answer.body)
