@@ -53,6 +53,7 @@ from penstock.limits import (
     PEER_STALL_NS,
     SECOND,
 )
+from penstock.net.outgoing import words_of
 from penstock.net.peers.connection import PeerConnection
 from penstock.net.peers.handshake import NONCE_BYTES, Dialling, Listening, Own, Reason
 from penstock.replication.frames import Frame, FrameBroken, Frames, Target
@@ -269,7 +270,7 @@ class PeerLinks:
             self._failed(node, address, error)
 
     def _failed(self, node: int, address: PeerAddress, error: Exception) -> None:
-        reason = str(error) or type(error).__name__
+        reason = words_of(error)
         if self.reasons.get(node) != reason:
             self.reasons[node] = reason
             _log.warning("node %d at %s:%d: %s", node, address.host, address.port, reason)
