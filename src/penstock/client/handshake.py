@@ -28,8 +28,6 @@ class Upgrade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """The options that nsqd grants."""
-
     version: str = ""
     rdy_count_max: int = limits.RDY_COUNT_MAX
     message_timeout_s: float = limits.MESSAGE_TIMEOUT_NS / limits.SECOND

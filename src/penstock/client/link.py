@@ -188,7 +188,6 @@ class Link(asyncio.Protocol):
                 await asyncio.wait([self._ended], timeout=limits.CLIENT_HANG_UP_S)
 
     def abort(self, reason: str) -> None:
-        """Hang up at once."""
         self._lose(reason)
         if self._transport is not None:
             self._transport.abort()

@@ -160,7 +160,6 @@ class ClientChanges(TopicChanges):
 
 
 def _changed(changes: Mapping[str, Any], found: Any) -> Any:
-    """Change a topic or a channel."""
     fields = {name: changes[name] for name in (PAUSED, REPLICAS) if name in changes}
     rest = {name: value for name, value in changes.items() if name not in fields}
     return found._replace(**fields, settings=changed_settings(found.settings, rest))

@@ -391,7 +391,6 @@ class Presence:
         self._missing_since_ns: dict[int, int] = {}
 
     def forget(self) -> None:
-        """Forget all observations."""
         self._there_since_ns.clear()
         self._missing_since_ns.clear()
 

@@ -56,8 +56,6 @@ _log = logging.getLogger("penstock.cluster")
 
 
 class Local(NamedTuple):
-    """This node's replica of a partition."""
-
     replica: int
     stopped: bool
     waits: bool  # for the disk

@@ -27,8 +27,6 @@ class Unfit(Exception):
 
 
 class FieldKind(NamedTuple):
-    """The form of a field's value in JSON."""
-
     read: Callable[[Any], Any]  # raises Unfit
     write: Callable[[Any], Any]
 

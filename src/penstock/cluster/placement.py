@@ -326,7 +326,6 @@ class ReplicaLayout:
         return self._led[node]
 
     def in_zone(self, partition: PartitionName, node: int, without: int | None = None) -> int:
-        """The number of replicas in that node's zone."""
         zone = self._zones[node]
         held = self._nodes[partition]
         return sum(self._zones[one] == zone for one in held if one != without)

@@ -108,7 +108,6 @@ class TopicChanges:
         return self._live(name) is not None
 
     def _count(self, name: str) -> int:
-        """The number of partitions of the present topic."""
         live = self._live(name)
         records = (held.document for _, held in self._view.partitions.of(name))
         return sum(1 for one in records if live is not None and one.identity == live.identity)

@@ -108,8 +108,6 @@ class ViewChange(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The end of a revision."""
-
     revision: int
     listed: frozenset[str] | None  # the keys, where a list ends
 

@@ -52,8 +52,6 @@ class Kind(Enum):
 
 
 class Effect(Enum):
-    """The effect of a flag in this version."""
-
     NOW = "now"
     LATER = "later"  # accepted; the log says once that it has no effect
 

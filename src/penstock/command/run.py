@@ -30,8 +30,6 @@ EXIT_FATAL = 1
 
 
 class Service(Protocol):
-    """A service that `serve` keeps running."""
-
     ended: asyncio.Future[int]  # an exit code, once it is time to stop
     broken: bool  # by a fault of the program
 

@@ -130,7 +130,6 @@ class IdPool:
             self._thread.join()
 
     def __len__(self) -> int:
-        """The number of ids in stock."""
         return len(self._ids)
 
     def take(self, timeout_s: float | None = None) -> int:

@@ -137,7 +137,6 @@ class UniqueIds:
         self._set_month(self._now_ms())
 
     def next(self) -> str:
-        """A new id."""
         with self._lock:
             now_ms = self._now_ms()
             if now_ms >= self._next_start_ms:

@@ -242,8 +242,6 @@ class OsLock:
 
 
 class OsDisk:
-    """The real disk."""
-
     def __init__(self, files_max: int | None = None) -> None:
         """`files_max`: that are kept open."""
         self._files = OpenFiles(kept_files_max() if files_max is None else files_max)

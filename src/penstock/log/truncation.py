@@ -161,7 +161,6 @@ class Aside:
                 self._disk.unlink(os.path.join(self._directory, name))
 
     def _files(self) -> dict[int, str]:
-        """The files by number."""
         return {
             number: os.path.join(self._directory, name)
             for name in self._disk.listdir(self._directory)

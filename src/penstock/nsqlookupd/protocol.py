@@ -191,7 +191,6 @@ class Client:
         return self.producer, topic.decode("ascii")
 
     def _key(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
-        """The key of a REGISTER or UNREGISTER."""
         producer, topic = self._topic(words)
         rest, partition = words[2:], None
         if producer.peer.names_partitions and rest and rest[0].isdigit():

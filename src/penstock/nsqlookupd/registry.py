@@ -49,7 +49,6 @@ class Peer:
 
     @property
     def tcp_address(self) -> tuple[str, int]:
-        """The address for clients."""
         return self.broadcast_address, self.tcp_port
 
     @property
@@ -60,16 +59,12 @@ class Peer:
 
 
 class RegistrationKey(NamedTuple):
-    """The subject of a registration."""
-
     topic: str
     channel: str = ""
     partition: int | None = None  # it names none
 
 
 class Meta(NamedTuple):
-    """The shape of a topic."""
-
     partition_num: int = 1
     extended: bool = False
     ordered: bool = False

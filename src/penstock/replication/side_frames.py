@@ -171,8 +171,6 @@ JournalFrame = (
 
 
 class FrameKind(NamedTuple):
-    """The encoding of a frame, and its decoding."""
-
     number: int
     of: type
     name: str

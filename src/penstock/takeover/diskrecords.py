@@ -62,8 +62,6 @@ class UnreadableBytes(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """The contents of one queue, counted."""
-
     messages: int = 0
     body_bytes: int = 0
     passed_bytes: int = 0  # in front of the read position: nsqd was done with them

@@ -108,8 +108,6 @@ class Alignment:
 
 
 class _Index:
-    """The position of a record in the log."""
-
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self._starts: dict[int, list[int]] = {}
@@ -191,8 +189,6 @@ class Entry(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The log as it will be."""
-
     segments: list[Segment]
     handed_end: int  # from here on stands what is the topic's own
     end: int

@@ -72,8 +72,6 @@ class OldTopic:
 
 
 class Survey:
-    """Everything to take over."""
-
     def __init__(self, disk: Disk, source: str, files: OldFiles, metadata: Metadata | None) -> None:
         self.topics: dict[str, OldTopic] = {}
         self.notes: list[str] = []

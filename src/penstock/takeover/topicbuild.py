@@ -54,8 +54,6 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class BuildSettings:
-    """The external settings of a take-over."""
-
     node_id: int
     clock: Clock
     log: LogSettings = field(default_factory=LogSettings)

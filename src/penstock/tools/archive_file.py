@@ -34,8 +34,6 @@ FILE_MODE = 0o640
 
 @dataclass(frozen=True)
 class Layout:
-    """The directories and names of files; the same for all topics."""
-
     output_dir: Path
     work_dir: Path
     filename_format: str = "<TOPIC>.<HOST><REV>.<DATETIME>.log"

@@ -88,8 +88,6 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole file."""
-
     version: int = VERSION
     selected: str = ""
     context: dict[str, Context] = {}

@@ -141,7 +141,6 @@ def _reason_of(answer: Answer) -> tuple[str, str]:
 
 
 def ask_cluster(node: Node) -> Row:
-    """A node's report about its cluster."""
     found: Row = node.get("/cluster", None, "cluster", "node", "nodes", "partitions")
     return found
 

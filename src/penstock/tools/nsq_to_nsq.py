@@ -117,8 +117,6 @@ class Unfit(PenstockError):
 
 @dataclass
 class Carrier:
-    """The way to one destination."""
-
     producer: Producer
     address: str
     topic: str

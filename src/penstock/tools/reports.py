@@ -153,7 +153,6 @@ class Pace(Options):
 
 
 def names_output(now: Snapshot, document: Row, names: Iterable[str]) -> Output:
-    """The names of topics or channels."""
     failed = failures(now)
     errors = [f"{address}: {why}" for address, why in failed.items()]
     return Output(document, names, FAILED if failed else DONE, errors)

@@ -103,8 +103,6 @@ class Input:
 
 
 class Publisher:
-    """Publishes each record to every nsqd."""
-
     def __init__(
         self, topic: str, headers: Mapping[str, str], producers: Sequence[Producer], stop: Stop
     ) -> None:

@@ -125,7 +125,6 @@ class Fault(Enum):
         self.fatal = fatal
 
     def data(self, *values: bytes | int) -> bytes:
-        """The data of the frame."""
         if not self.template:
             return self.code
         return self.code + b" " + self.template % values
