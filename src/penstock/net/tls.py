@@ -146,6 +146,19 @@ class TlsFiles(NamedTuple):
         return client_context(*self)
 
 
+def http_client_tls(files: TlsFiles) -> ssl.SSLContext | None:
+    """Of the options http-client-tls-…; None: none is given. ConfigError names the wrong one."""
+    if not any(files):
+        return None
+    authorities = "http-client-tls-root-ca-file", files.ca, files._replace(cert="", key="")
+    for name, value, tried in (authorities, ("http-client-tls-cert", files.cert, files)):
+        try:
+            context = tried.context()
+        except OSError as error:
+            raise ConfigError(name, value, str(error)) from error
+    return context
+
+
 def _no_password() -> str:
     raise ssl.SSLError("the key is encrypted; passphrases are not supported")
 

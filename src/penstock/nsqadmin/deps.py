@@ -3,16 +3,14 @@ state, the charts, logins, the audit log, and notifications."""
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address
 from penstock.net.secret_file import first_secret
-from penstock.net.tls import client_context
+from penstock.net.tls import http_client_tls
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.audit import Audit, Notifier
 from penstock.nsqadmin.connections import Connections
@@ -37,7 +35,7 @@ class Deps:
         self.fetcher = Fetcher(
             options.http_client_connect_timeout_ns,
             options.http_client_request_timeout_ns,
-            _client_tls(options),
+            http_client_tls(options.tls_files),
         )
         self.store = Store(self.data_path)
         secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
@@ -70,22 +68,3 @@ class Deps:
         await self.notifier.close()
         await self.fetcher.close()
         self.store.close()
-
-
-def _client_tls(options: Options) -> ssl.SSLContext | None:
-    """For https to nsqds and nsqlookupds; None: the system's authorities."""
-    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
-    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
-        return None
-    files = (
-        ("http-client-tls-root-ca-file", authorities, ("", "")),
-        ("http-client-tls-cert", certificate, (certificate, options.http_client_tls_key)),
-    )
-    for name, value, pair in files:
-        try:
-            context = client_context(
-                authorities, *pair, skip_verify=options.http_client_tls_insecure_skip_verify
-            )
-        except OSError as error:
-            raise ConfigError(name, value, str(error)) from error
-    return context

@@ -9,7 +9,6 @@ an nsqd (`Relay`).
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from penstock.cluster.documents import LOOKUP, Lookup
 from penstock.cluster.registration import Leased, leave
 from penstock.cluster.view import View
 from penstock.cluster.watch import Phase, Watching
-from penstock.errors import ConfigError, FetchFailed
+from penstock.errors import FetchFailed
 from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
@@ -33,7 +32,7 @@ from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
 from penstock.net.query import whole_number
 from penstock.net.tasks import Tasks
-from penstock.net.tls import client_context
+from penstock.net.tls import TlsFiles, http_client_tls
 from penstock.nsqlookupd.controller import ControllerService
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
@@ -263,17 +262,6 @@ class ClusterLookup:
         await gone.wait()
 
 
-def _client_tls(options: Options) -> ssl.SSLContext | None:
-    """For nsqds that require TLS; None: the system's authorities. Raises ConfigError."""
-    pair = options.http_client_tls_cert, options.http_client_tls_key
-    files = options.http_client_tls_root_ca_file, *pair
-    try:
-        return client_context(*files) if any(files) else None
-    except OSError as error:
-        shown = ", ".join(filter(None, files))
-        raise ConfigError("http-client-tls-root-ca-file", shown, str(error)) from error
-
-
 @asynccontextmanager
 async def following(
     options: Options,
@@ -287,7 +275,8 @@ async def following(
     secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
     tcp_port, http_port = max(about["tcp_port"], 0), max(about["http_port"], 0)  # -1: no port
     own = Lookup(about["broadcast_address"], tcp_port, http_port, __version__)
-    tls = _client_tls(options)
+    pair = options.http_client_tls_cert, options.http_client_tls_key
+    tls = http_client_tls(TlsFiles(options.http_client_tls_root_ca_file, *pair))
     fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, tls=tls, keeps_connections=False)
     log.info("cluster %s (%s)", address.cluster, ",".join(address.endpoints))
     coordinator = EtcdCoordinator(address, secrets, on_fault)
