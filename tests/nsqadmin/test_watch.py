@@ -186,8 +186,6 @@ async def test_a_nsqlookupd_that_hangs_holds_up_no_nsqd(
 
 @within(watching, 2)
 async def test_after_an_action_all_are_asked_at_once(watch: Watch, upstream: Nodes) -> None:
-    await watch.look()
-    upstream.asked.clear()
     watch._interval_s = 3600.0
     await watch.look()
     upstream.asked.clear()
