@@ -160,7 +160,7 @@ class Watch:
     def is_unknown(self, address: str) -> bool:
         """All daemons that could know such a node have been asked, and none does."""
         has_asked = self._has_found or not self._upstream.lookupds
-        return has_asked and not self._errors and address not in self.latest.nodes
+        return has_asked and not self._errors and address not in self._nodes
 
     def forget(self, address: str) -> None:
         """Forget a node that no nsqlookupd knows, and its contents."""
@@ -209,11 +209,10 @@ class Watch:
     async def _find_out(self) -> None:
         """The answers of nsqlookupds, if due; or the earlier ones, if they hang."""
         if not self._upstream.lookupds:
-            self._producers = [self._given(address) for address in self._upstream.nsqds]
+            self._keep_to([self._given(address) for address in self._upstream.nsqds])
         elif self._discovery.is_due(self._wanted_s):
             asking = self._discovery.begin(self._discover(), limits.ADMIN_DISCOVERY_S)
             await asyncio.wait([asking], timeout=limits.ADMIN_LOOK_S)
-        self._keep_to(self._producers)
 
     async def _discover(self) -> None:
         """When no nsqlookupd answers, the earlier nodes stay."""
@@ -223,8 +222,9 @@ class Watch:
         except UpstreamFailed as error:
             self._errors = (str(error),)
         else:
-            self._producers, self._names, self._has_found = found, names, True
+            self._names, self._has_found = names, True
             self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
+            self._keep_to(found)
 
     def _given(self, address: str) -> NsqdAddress:
         """A node named by a flag: it is listed even while silent."""
@@ -233,7 +233,7 @@ class Watch:
                                                            given_address=address)  # fmt: skip
 
     def _keep_to(self, producers: list[NsqdAddress]) -> None:
-        now_s = time.monotonic()
+        self._producers, now_s = producers, time.monotonic()
         addresses = {one.address for one in producers}
         for address in self._nodes.keys() - addresses:
             if not self._upstream.lookupds:
