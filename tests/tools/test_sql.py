@@ -33,15 +33,15 @@ def test_a_cell_is_cut_where_somebody_looks() -> None:
 
 
 def test_json_lines_and_csv() -> None:
-    found = (["a,\n", Decimal("1.5")], [{"b": [1]}, None], [True, 2])
+    found = (["a,\n", Decimal("1.5")], [{"b": [1]}, None], ["a\rb", 2])
     lines = written(write_json, *found).splitlines()
     assert [json.loads(line) for line in lines] == [
         {"name": "a,\n", "n": 1.5},
         {"name": {"b": [1]}, "n": None},
-        {"name": True, "n": 2},
+        {"name": "a\rb", "n": 2},
     ]
     text = written(write_csv, *found)
-    assert text == 'name,n\n"a,\n",1.5\n"{""b"": [1]}",\ntrue,2\n'
+    assert text == 'name,n\n"a,\n",1.5\n"{""b"": [1]}",\n"a\rb",2\n'
 
 
 def test_a_plan_is_drawn_on_lines_of_its_own() -> None:

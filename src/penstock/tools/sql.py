@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command import terminal
@@ -268,7 +269,8 @@ def _number(value: Any) -> Any:
 
 def write_csv(result: Result, out: TextIO) -> None:
     """With a line of names; NULL is an empty field."""
-    writer = csv.writer(out, lineterminator="\n")
+    lines = SimpleNamespace(write=lambda line: out.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines)  # whose own end of a line is CRLF, so that it quotes a lone CR
     writer.writerow(result.names)
     for row in result.rows:
         writer.writerow("" if value is None else _text(value) for value in row)
