@@ -12,7 +12,7 @@ from penstock.broker.channels.dead_letter import origin
 from penstock.broker.channels.skips import ANY
 from penstock.cluster.creation import creation
 from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
-from penstock.log.reader import MessageReader
+from penstock.log.messages import MessageReader
 from sim.brokers.clients import Outcome
 from sim.brokers.cluster import JoinedCluster, placement_node
 from sim.brokers.node import JoinedNode

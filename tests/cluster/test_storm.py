@@ -15,7 +15,7 @@ from cases import each
 from penstock import kernel
 from penstock.broker.channels.dead_letter import origin
 from penstock.errors import Refused, StorageError
-from penstock.log.reader import MessageReader
+from penstock.log.messages import MessageReader
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 

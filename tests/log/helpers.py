@@ -112,7 +112,7 @@ def filled_disk() -> SimDisk:
 def corrupt(disk: SimDisk, offset: int) -> str:
     """Flip a bit of the batch that holds `offset`; the segment's path."""
     log = PartitionLog.open(disk, PATH, SMALL)
-    position = log._reader.locate(offset).position
+    position = log.locate(offset).position
     path = next(s.path for s in log.segments if s.from_offset <= offset < s.to_offset)
     log._segments.close()
     disk.flip(path, position + 90, 3)

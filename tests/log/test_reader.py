@@ -63,7 +63,7 @@ def test_a_file_range_outlives_the_removal_of_its_file(log: PartitionLog) -> Non
     assert log.retain(end, NOW_NS + 10**6 * SECOND, SECOND, 10**9) > 1
     assert log.start_offset > 0
     log.remember(file_range, BATCH_MESSAGES, file_range.position)
-    assert len(log._reader._positions) == 0  # nobody can ask for it any more
+    assert len(log._positions) == 0  # nobody can ask for it any more
     assert not os.path.exists(file_range.segment.path)
     Writer(log).fill(100)  # into new files: this one is not recycled
     assert os.pread(file_range.descriptor, file_range.end, 0) == before

@@ -41,10 +41,10 @@ class Two:
     def rot(self, *offsets: int) -> None:
         """A bit of each of these batches, which a reader then meets."""
         for offset in offsets:
-            batch = self.intact._reader.locate(offset)
+            batch = self.intact.locate(offset)
             segment = self.log._segments.use(self.log._segments.holding(offset))
             self.disk.flip(segment.path, batch.position + batch.length // 2, 3)
-        self.log._reader.forget_positions()
+        self.log._positions.clear()
         for offset in offsets:
             with pytest.raises(LogDamaged):
                 self.log.read(offset, 1)

@@ -4,7 +4,7 @@ import json
 import struct
 
 from penstock.kernel import Section
-from penstock.log.reader import Message
+from penstock.log.messages import Message
 from penstock.wire import frames
 from penstock.wire.trace_ids import decode_reply
 

@@ -15,7 +15,7 @@ from e2e.v2client import Closed, Connection
 from e2e.v2client import dpub as dpub
 from e2e.v2client import mpub as mpub
 from e2e.v2client import pub as pub
-from penstock.log.reader import Message
+from penstock.log.messages import Message
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 from penstock.wire import frames

@@ -45,12 +45,11 @@ from penstock.kernel import BatchCheck, BatchHeader, check_batch, decode_header,
 from penstock.log.damage import joined
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused, RestoreRefused
+from penstock.log.reader import ReadableLog, reads
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.log.damage import DamageList
-    from penstock.log.reader import LogReader
     from penstock.log.segment import Segment
     from penstock.log.segments import Segments
 
@@ -146,28 +145,27 @@ class Hole(NamedTuple):
     epoch_after: int | None  # of the intact batch behind it; None at the end of the segment
 
 
-def hole_at(
-    where: str, segments: Segments, reader: LogReader, damage: DamageList, offset: int, end: int
-) -> Hole:
-    """The range that begins at `offset`. `end`: of the log. Raises RestoreRefused, LogDamaged."""
-    found = [known for known in joined(damage) if known[0] == offset]
+@reads
+def hole_at(log: ReadableLog, segments: Segments, offset: int) -> Hole:
+    """The range that begins at `offset`. Raises RestoreRefused, LogDamaged."""
+    found = [known for known in joined(log.damage) if known[0] == offset]
     if not found:
-        raise RestoreRefused(where, offset, "no corrupt range begins there")
+        raise RestoreRefused(log.path, offset, "no corrupt range begins there")
     number = segments.holding(offset)
     segment, limit = segments.use(number), segments.limit(number)
     if segment.foreign:
-        raise RestoreRefused(where, offset, segment.foreign)
-    segment_end = end if limit is None else limit
+        raise RestoreRefused(log.path, offset, segment.foreign)
+    segment_end = log.written_end if limit is None else limit
     to_offset = min(found[0][1], segment_end)
     before: BatchName | None = None
     position = segment.start
     if offset > segments.start_offset:
-        before, _ = reader.batch_at(offset - 1)
+        before, _ = log.batch_at(offset - 1)
     if offset > segment.base_offset:
-        position = reader.locate(offset - 1).end_position
+        position = log.locate(offset - 1).end_position
     epoch_after, end_position = None, segment.data_bytes
     if to_offset < segment_end:
-        after = reader.locate(to_offset)
+        after = log.locate(to_offset)
         epoch_after, end_position = after.header.leader_epoch, after.position
     return Hole(segment, position, end_position, offset, to_offset, before, epoch_after)
 

@@ -125,7 +125,7 @@ class PartitionLog(WrittenLog):
             self._write_mark_both(clean=False)
         self._spares.remove(segment)
         self._segments.drop_first()
-        self._reader.forget_positions()
+        self._positions.clear()
         self._epochs.drop_below(self.start_offset)
         self.damage.forget_below(self.start_offset)
         self._spares.settle()
@@ -203,10 +203,7 @@ class PartitionLog(WrittenLog):
         the range is as corrupt as before, unless a sync failed, which stops the partition."""
         if self.stopped is not None:
             self.check_writable()
-        with self._reading():
-            hole = hole_at(
-                self.path, self._segments, self._reader, self.damage, offset, self.written_end
-            )
+        hole = hole_at(self, self._segments, offset)
         append = check_restored(self.path, hole, batches, previous)
         end_offset = offset + append.count
         if end_offset > committed_end:
@@ -224,7 +221,7 @@ class PartitionLog(WrittenLog):
             raise PartitionStopped(self.path, f"a sync failed: {error}") from error
         self.damage.forget(offset, end_offset)
         self._epochs.look_again()
-        self._reader.forget_positions()
+        self._positions.clear()
         return end_offset
 
     def reset(self, start_offset: int, unclean: bool = False) -> Removed:
@@ -270,8 +267,7 @@ class PartitionLog(WrittenLog):
         """The last batch that stays; None when none does."""
         if offset == self.start_offset:
             return None
-        with self._reading():
-            batch = self._reader.locate(offset - 1)
+        batch = self.locate(offset - 1)
         if batch.end_offset != offset:
             rule = f"one batch holds {batch.header.base_offset} to {batch.end_offset - 1}"
             raise CutRefused(self.path, offset, rule)
@@ -298,12 +294,12 @@ class PartitionLog(WrittenLog):
         """Step 6; the state in memory follows."""
         active = self._active = self._segments.active
         self._preallocation = Preallocation(self._settings, active.data_bytes)
-        self.written_end = self._reader.end_offset = offset
+        self.written_end = offset
         self.agreed_end = min(self.agreed_end, offset)
         self.last_timestamp_ns = last_timestamp_ns
         self._last_position = -1
         self._names.clear()
-        self._reader.forget_positions()
+        self._positions.clear()
         self._epochs.cut(offset, newest_epoch)
         self.damage.forget_from(offset)
         self.refusal = None

@@ -1,54 +1,36 @@
-"""Reading a log: whole, checked batches by offset, time or id.
+"""Reading a log, whoever writes it: whole, checked batches by offset, time or id, and its extent.
 
 No byte is handed out that was not checked. Where a batch is corrupt, the hole is remembered
 (`damage.py`) and named (`LogDamaged`); everything on both sides of it can still be read.
 """
 
+from __future__ import annotations
+
 import os
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, NoReturn, Protocol
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from penstock import limits
-from penstock.errors import LogDamaged
-from penstock.kernel import (
-    BatchHeader,
-    Section,
-    blank,
-    check_batches,
-    decode_columns,
-    decode_sections,
-    id_at,
-    id_index,
-)
+from penstock.errors import LogDamaged, StorageError
+from penstock.kernel import Section, blank, check_batches, decode_sections, id_index
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, SHORT_HEADER_BYTES, name_at
-from penstock.log.damage import DamageList
-from penstock.log.epochs import BatchName
+from penstock.log.epochs import BatchName, Epochs, EpochStart, Extent
+from penstock.log.messages import Message, MessageReader
 from penstock.log.scan import Batch, find_beyond, headers_of, walk
-from penstock.log.segment import Segment
-from penstock.log.segments import Segments
+from penstock.log.segment import Segment, SegmentInfo
 from penstock.log.trailers import Heads, Trailers
 
-_HeaderTest = Callable[[BatchHeader], bool]
-_BODY_RANGE = struct.Struct("<qq")
+if TYPE_CHECKING:
+    from penstock.kernel import BatchHeader
+    from penstock.log.damage import Damage, DamageList
+    from penstock.log.segments import Segments
 
+    _HeaderTest = Callable[[BatchHeader], bool]
 
-class Message(NamedTuple):
-    """One message of the log with all that is stored about it."""
-
-    offset: int
-    id: int
-    timestamp_ns: int
-    body: bytes
-    sections: dict[int, int | bytes]
-    header: BatchHeader  # of its batch
-
-    @property
-    def headers(self) -> bytes:
-        """Its own headers: a JSON object, or empty."""
-        found = self.sections.get(Section.HEADERS)
-        return found if isinstance(found, bytes) else b""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class FileRange(NamedTuple):
@@ -70,24 +52,94 @@ class _BatchPosition(NamedTuple):
     claimed: int = 0  # how long the batch there says it is; 0: not known yet
 
 
-class LogReader:
-    __slots__ = ("_damage", "_positions", "_segments", "end_offset")
+def reads(
+    read: Callable[Concatenate[ReadableLog, P], R],
+) -> Callable[Concatenate[ReadableLog, P], R]:
+    """What fails is a StorageError of the log."""
 
-    def __init__(self, segments: Segments, damage: DamageList, end_offset: int) -> None:
+    @wraps(read)
+    def guarded(log: ReadableLog, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(log, *args, **kwargs)
+        except OSError as error:
+            raise StorageError(log.path, f"the log cannot be read: {error}") from error
+
+    return guarded
+
+
+class ReadableLog:
+    __slots__ = ("_epochs", "_positions", "_segments", "damage", "path", "written_end")
+
+    def __init__(
+        self, path: str, segments: Segments, damage: DamageList, epochs: Epochs, written_end: int
+    ) -> None:
+        self.path = path
+        self.damage = damage
+        self.written_end = written_end
         self._segments = segments
-        self.end_offset = end_offset  # the written end, kept up to date by the log
+        self._epochs = epochs
         self._positions: dict[int, _BatchPosition] = {}  # where a reader will go on, by offset
-        self._damage = damage
 
-    def forget_positions(self) -> None:
-        """Call after segments were removed."""
-        self._positions.clear()
+    def _check_offset(self, offset: int) -> None:
+        if not self.start_offset <= offset < self.written_end:
+            raise IndexError(
+                f"offset {offset} is not in the log ({self.start_offset} to {self.written_end - 1})"
+            )
+
+    # --- extent ---
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """The known corrupt ranges: start, end, reason."""
+        return self.damage.ranges
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments.start_offset
+
+    @property
+    def bytes_stored(self) -> int:
+        return sum(self._segments[n].data_bytes for n in range(len(self._segments)))
+
+    @property
+    def index_failures(self) -> int:
+        """Writes of indexes that were not done, since the log was opened."""
+        return self._segments.index_failures
+
+    @property
+    def index_trouble(self) -> str:
+        """Why the latest of them was not; empty: it was."""
+        return self._segments.index_trouble
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        return self._segments.infos(self.written_end)
+
+    # --- compared with another replica's ---
+
+    @reads
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """Each epoch and its first offset. Empty when no batch is there."""
+        return self._epochs.table(self.written_end)
+
+    def extent(self) -> Extent:
+        epochs = [(one.epoch, one.first_offset) for one in self.epochs()]
+        if epochs:  # a corrupt first batch is counted to the first epoch that can be read
+            epochs[0] = epochs[0][0], self.start_offset
+        return Extent(self.start_offset, self.written_end, tuple(epochs))
+
+    def _last_known(self) -> BatchName:
+        if self.written_end == self.start_offset:
+            return BatchName(0, self.written_end, 0)
+        return self.batch_at(self.written_end - 1)[0]
 
     # --- file ranges ---
 
+    @reads
     def file_range(self, offset: int) -> FileRange | None:
-        """A file range for another reader to find the batch that holds `offset`. Nothing is read
-        here, so nothing is checked."""
+        """For a thread that reads the segment beside the log, to find the batch that holds
+        `offset`; None where it cannot. Nothing is checked. Call `release` after use."""
+        self._check_offset(offset)
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         if segment.foreign:
@@ -114,15 +166,18 @@ class LogReader:
         file_range.segment.readers -= 1
 
     def remember(self, file_range: FileRange, offset: int, position: int) -> None:
-        """The intact batch with this offset follows at this position."""
+        """The batch with this offset, which a reader has found there, is intact: the next reading
+        may begin with it."""
         if file_range.segment in self._segments:
             self._remember(offset, file_range.segment, position)
 
     # --- blocks ---
 
+    @reads
     def read(self, offset: int, bytes_max: int) -> memoryview:
         """Whole intact batches from the one that holds `offset`: at least one, and no more than
-        `bytes_max` unless that one is larger. The caller checks that `offset` is in the log."""
+        `bytes_max` unless that one is larger."""
+        self._check_offset(offset)
         (segment, position, claimed), base = self._position_of(offset)
         room = max(segment.data_bytes - position, 0)  # none behind the head: all of it is corrupt
         wanted = max(bytes_max, HEADER_BYTES)
@@ -140,8 +195,8 @@ class LogReader:
         return view[:end]
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """One batch after the other up to the written end at the time of the call."""
-        end_offset = self.end_offset
+        """Header and bytes of each batch from the one that holds `offset` to the written end."""
+        end_offset = self.written_end
         while offset < end_offset:
             block, position = self.read(offset, limits.READ_BLOCK_BYTES), 0
             for header in headers_of(block):
@@ -151,9 +206,24 @@ class LogReader:
                 position += header.length
                 offset = header.base_offset + header.count
 
+    def intact_batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The same, without corrupt batches."""
+        while offset < self.written_end:
+            try:
+                for header, data in self.batches(offset):
+                    yield header, data
+                    offset = header.base_offset + header.count
+            except LogDamaged as error:
+                offset = max(error.to_offset, offset + 1)
+
+    def message(self, offset: int) -> Message:
+        return MessageReader(self, HEADER_BYTES).read(offset)
+
+    @reads
     def trailers(self, offset: int, end_offset: int) -> Trailers:
         """Batches with a trailer from the one that holds `offset` on, below `end_offset`, within a
         slice. At least one batch is read."""
+        self._check_offset(offset)
         (segment, position, _), base = self._position_of(offset)
         limit = self._segments.limit(self._segments.holding(base))
         end = end_offset if limit is None else min(limit, end_offset)
@@ -204,6 +274,7 @@ class LogReader:
 
     # --- one batch ---
 
+    @reads
     def locate(self, offset: int) -> Batch:
         """The batch that holds `offset`."""
         number = self._segments.holding(offset)
@@ -221,12 +292,24 @@ class LogReader:
             position, expected = batch.end_position, batch.end_offset
         self._damaged(segment, position, expected, limit)
 
+    def header_of(self, offset: int) -> BatchHeader:
+        """The header of the batch that holds `offset`."""
+        self._check_offset(offset)
+        return self.locate(offset).header
+
+    def written_ns(self, offset: int) -> int:
+        """The time at which the batch of `offset` was written."""
+        return self.header_of(offset).timestamp_ns
+
+    @reads
     def batch_at(self, offset: int) -> tuple[BatchName, int]:
         """The name of the batch that holds `offset`, and the offset behind it."""
+        self._check_offset(offset)
         batch = self.locate(offset)
         segment = self._segments.use(self._segments.holding(offset))
         return self.name_at(segment, batch.position), batch.end_offset
 
+    @reads
     def name_at(self, segment: Segment, position: int) -> BatchName:
         """The caller knows that an intact batch begins there."""
         return BatchName._make(name_at(self._load(segment, position, HEADER_BYTES), 0))
@@ -247,6 +330,7 @@ class LogReader:
 
     # --- searches ---
 
+    @reads
     def find_time(self, timestamp_ns: int) -> int:
         """The first offset whose batch is not older than `timestamp_ns`; the end if there is
         none."""
@@ -259,8 +343,9 @@ class LogReader:
                 if batch.header.timestamp_ns >= timestamp_ns:
                     return batch.header.base_offset
         limit = self._segments.limit(numbers[-1])
-        return self.end_offset if limit is None else limit
+        return self.written_end if limit is None else limit
 
+    @reads
     def after_bytes(self, offset: int, length: int) -> int:
         """Roughly the offset that lies `length` bytes of log behind `offset`, and at least one
         message behind it; the end if there is none. Between entries of the index all messages count
@@ -273,8 +358,9 @@ class LogReader:
         index = self._segments.index_of(number)
         low, high = self._around(number, bisect_right(index.positions, left) - 1)
         ahead = (left - low[1]) * (high[0] - low[0]) // max(high[1] - low[1], 1)
-        return min(max(low[0] + ahead, offset + 1), self.end_offset)
+        return min(max(low[0] + ahead, offset + 1), self.written_end)
 
+    @reads
     def bytes_from(self, offset: int) -> int:
         """About how many bytes of log there are from `offset` to the end."""
         number = self._segments.holding(offset)
@@ -290,7 +376,7 @@ class LogReader:
         """(offset, position) of an entry of the index and of the one behind it; the segment's own
         begin and end where there is none."""
         index, segment = self._segments.index_of(number), self._segments[number]
-        low, high = (segment.base_offset, 0), (self.end_offset, segment.data_bytes)
+        low, high = (segment.base_offset, 0), (self.written_end, segment.data_bytes)
         limit = self._segments.limit(number)
         if limit is not None:
             high = (limit, segment.data_bytes)
@@ -300,6 +386,7 @@ class LogReader:
             high = (index.offsets[entry + 1], index.positions[entry + 1])
         return low, high
 
+    @reads
     def find_id(self, id: int) -> int | None:
         """The offset of the message with this id, by the formula that ids follow."""
         for number in self._around_first(lambda header: header.base_id > id):
@@ -357,7 +444,7 @@ class LogReader:
             else:
                 self._segments.rebuild(number)  # this time from the beginning, the next time not
         limit = self._segments.limit(number)
-        end_offset = self.end_offset if limit is None else limit
+        end_offset = self.written_end if limit is None else limit
         for batch in walk(segment.blocks(), position, expected, limit):
             if batch.header.base_offset > expected:
                 self._note(expected, batch.header.base_offset, segment)
@@ -373,12 +460,12 @@ class LogReader:
         blocks = segment.blocks()
         batch = find_beyond(blocks, position, base, limit)
         to_offset = batch.header.base_offset if batch is not None else limit
-        to_offset = max(self.end_offset if to_offset is None else to_offset, base + 1)
+        to_offset = max(self.written_end if to_offset is None else to_offset, base + 1)
         self._note(base, to_offset, segment)
         self._raise(segment, base, to_offset)
 
     def _note(self, from_offset: int, to_offset: int, segment: Segment) -> None:
-        self._damage.add(from_offset, to_offset, f"{segment.path}: {_reason(segment)}")
+        self.damage.add(from_offset, to_offset, f"{segment.path}: {_reason(segment)}")
 
     def _raise(self, segment: Segment, from_offset: int, to_offset: int) -> NoReturn:
         raise LogDamaged(segment.path, _reason(segment), from_offset, to_offset)
@@ -386,66 +473,3 @@ class LogReader:
 
 def _reason(segment: Segment) -> str:
     return segment.foreign or "a batch is not intact"
-
-
-class _Readable(Protocol):
-    def read(self, offset: int, bytes_max: int) -> memoryview: ...
-
-
-class MessageReader:
-    """Reads one message at a time: for rare requests, not for delivery. It is best in rising order,
-    since it keeps the last block and batch."""
-
-    def __init__(self, log: _Readable, bytes_max: int = limits.READ_BLOCK_BYTES) -> None:
-        self._log = log
-        self._bytes_max = bytes_max
-        self._block = memoryview(b"")
-        self._position = 0  # of the batch in the block
-        self._header: BatchHeader | None = None
-
-    def read(self, offset: int) -> Message:
-        """Raises LogDamaged and StorageError."""
-        header = self._header
-        if header is None or not _holds(header, offset):
-            header = self._open(offset)
-        index = offset - header.base_offset
-        start, end = _BODY_RANGE.unpack_from(self._columns.body_offsets, 8 * index)
-        sections = {kind: table[index] for kind, table in self._sections.items() if index in table}
-        own_id, own_time = sections.get(Section.ID), sections.get(Section.TIMESTAMP)
-        return Message(
-            offset=offset,
-            id=own_id if isinstance(own_id, int) else id_at(header.base_id, index),
-            timestamp_ns=own_time if isinstance(own_time, int) else header.timestamp_ns,
-            body=bytes(memoryview(self._columns.bodies)[start:end]),
-            sections=sections,
-            header=header,
-        )
-
-    def _open(self, offset: int) -> BatchHeader:
-        header = self._find(offset)
-        if header is None:
-            self._block, self._position, self._header = (
-                self._log.read(offset, self._bytes_max), 0, None,
-            )  # fmt: skip
-            header = self._find(offset)
-        if header is None:
-            raise RuntimeError(f"the log has no batch with offset {offset}")
-        batch = self._block[self._position : self._position + header.length]
-        self._columns = decode_columns(batch)  # no object for each of its neighbours
-        self._sections = decode_sections(batch, 0)
-        self._header = header
-        return header
-
-    def _find(self, offset: int) -> BatchHeader | None:
-        """Search the block, from the last batch on."""
-        position = self._position
-        for header in headers_of(self._block, position):
-            if _holds(header, offset):
-                self._position = position
-                return header
-            position += header.length
-        return None
-
-
-def _holds(header: BatchHeader, offset: int) -> bool:
-    return header.base_offset <= offset < header.base_offset + header.count

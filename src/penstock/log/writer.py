@@ -36,8 +36,7 @@ from penstock.log.index import SparseIndex
 from penstock.log.mark import Mark, MarkFile
 from penstock.log.names import spare_name
 from penstock.log.opening import Opened
-from penstock.log.queries import ReadableLog
-from penstock.log.reader import LogReader
+from penstock.log.reader import ReadableLog
 from penstock.log.recovery import RecoveryReport
 from penstock.log.segment import LogSettings, Preallocation, Segment, remove_torn, write_at
 from penstock.log.sync import SyncJob, run_here
@@ -93,25 +92,22 @@ class WrittenLog(ReadableLog):
         wall_ns: int,
         owner: LogOwner | None,
     ) -> None:
+        damage = DamageList(opened.damaged, opened.lost)
+        epochs = Epochs(opened.segments, opened.newest_epoch)
+        super().__init__(directory, opened.segments, damage, epochs, opened.written_end)
         self._owner = owner
-        self.path = directory
         self.report: RecoveryReport = opened.report
-        self.written_end = opened.written_end
         self.synced_end = opened.synced_end
         self.agreed_end = opened.agreed_end  # the highest synced end that any header tells of
         self.last_id = opened.last_id
         self.last_timestamp_ns = opened.last_timestamp_ns
-        self.damage = DamageList(opened.damaged, opened.lost)
         self.refusal: Damage | None = opened.refusal  # the end is corrupt
         self.stopped: PartitionStopped | None = opened.stopped
         self.unsynced_bytes = 0
         self._disk = disk
         self._settings = settings
-        self._segments = opened.segments
         self._active = opened.segments.active
         self._preallocation = Preallocation(settings, opened.prepared)
-        self._reader = LogReader(opened.segments, self.damage, self.written_end)
-        self._epochs = Epochs(opened.segments, opened.newest_epoch)
         self._last_position = -1  # of the last batch, once it was written here
         # Of the last few batches, by where they end: the name, or the header that it is in.
         self._names: dict[int, BatchName | bytes] = {}
@@ -188,7 +184,7 @@ class WrittenLog(ReadableLog):
         self._last_position = begun + inner[-1][1] if inner else begun
         if synced_end > self.agreed_end:
             self.agreed_end = synced_end
-        self.written_end = self._reader.end_offset = base_offset + count
+        self.written_end = base_offset + count
         if not inner and type(first) is bytes:  # who copies this log soon asks what it ends with
             self._keep_name(first[:HEADER_BYTES])
         self.last_id = last_id
@@ -227,7 +223,7 @@ class WrittenLog(ReadableLog):
             active.data_bytes = end.position
             self._last_position = end.last_position
             self.agreed_end = max(self.agreed_end, end.synced_end)
-            self.written_end = self._reader.end_offset = written_end
+            self.written_end = written_end
             self.last_id = end.last_id
             self.last_timestamp_ns = end.last_timestamp_ns
             self.unsynced_bytes += length
@@ -351,8 +347,7 @@ class WrittenLog(ReadableLog):
         if name is None:
             if self._last_position < 0:
                 return self._last_known()
-            with self._reading():
-                name = self._reader.name_at(self._active, self._last_position)
+            name = self.name_at(self._active, self._last_position)
             self._keep_name(name)
         return name
 

@@ -13,8 +13,8 @@ from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 from penstock.broker.replicas.outbox import Outbox
 from penstock.broker.topics.settings import ChannelSettings
 from penstock.errors import NotFound, Refused
-from penstock.log.reader import Message as Stored
-from penstock.log.reader import MessageReader
+from penstock.log.messages import Message as Stored
+from penstock.log.messages import MessageReader
 from sim.clock import START_WALL_NS
 
 from ..partition.test_leader import damage

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.kernel import Section
-from penstock.log.reader import Message
+from penstock.log.messages import Message
 
 from ..world import Running, running_with, stored
 

@@ -16,7 +16,7 @@ from penstock.kernel import Cause, Section, StrayRecord
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.log.reader import Message
+    from penstock.log.messages import Message
 
 
 _HEADER = "dead_letter"

@@ -60,7 +60,7 @@ from penstock.broker.topics.settings import Poison
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
 from penstock.kernel import Section, Source, Stray, StrayRecord, Window
 from penstock.log.fold import fold_entries
-from penstock.log.reader import Message, MessageReader
+from penstock.log.messages import Message, MessageReader
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel

@@ -49,7 +49,8 @@ from penstock.times import read_time
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
     from penstock.broker.topics.topic import Topic
-    from penstock.log.reader import FileRange, Message
+    from penstock.log.messages import Message
+    from penstock.log.reader import FileRange
 
 
 class Range(NamedTuple):

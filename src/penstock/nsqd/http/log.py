@@ -26,7 +26,7 @@ from penstock.broker.topics.settings import is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
 from penstock.kernel import BulkResult, BulkStatus, Section
-from penstock.log.reader import Message
+from penstock.log.messages import Message
 from penstock.net.api import JSON, NSQ_HEADER, HttpError, Parameters, json_response
 from penstock.net.bulk import FileBody
 from penstock.net.exchange import Response
