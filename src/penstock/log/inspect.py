@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.kernel import Section, decode_bodies, decode_sections, id_at, id_to_hex
+from penstock.kernel import Section, id_to_hex
 from penstock.log import names
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.fold import ChannelState, Folded, fold
@@ -25,6 +25,7 @@ from penstock.log.head import LogOwner, read_beginning
 from penstock.log.index import decode_entries
 from penstock.log.journal_file import read_journal
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, decode
+from penstock.log.messages import messages_of
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.seal import unseal
 
@@ -198,29 +199,20 @@ def _base_of(name: str) -> int | None:
 def _messages(file: File, batch: Batch, from_offset: int) -> Iterator[Row]:
     data = bytearray(batch.length)
     file.pread_into(data, batch.position)
-    header = batch.header
-    sections = decode_sections(data, 0)
-    for index, body in enumerate(decode_bodies(data, 0)):
-        offset = header.base_offset + index
-        if offset < from_offset:
-            continue
-        extra = {
-            _SECTION_NAMES.get(type_, str(type_)): table[index]
-            for type_, table in sections.items()
-            if index in table
-        }
-        own_id = extra.pop("id", None)
+    for message in messages_of(data, from_offset):
         yield {
-            "offset": offset,
-            "id": id_to_hex(
-                own_id if isinstance(own_id, int) else id_at(header.base_id, index)
-            ).decode(),
-            "timestamp_ns": extra.pop("timestamp", header.timestamp_ns),
-            "batch": header.base_offset,
+            "offset": message.offset,
+            "id": id_to_hex(message.id).decode(),
+            "timestamp_ns": message.timestamp_ns,
+            "batch": batch.header.base_offset,
             "position": batch.position,
-            "size": len(body),
-            "body": body,
-            **extra,
+            "size": len(message.body),
+            "body": message.body,
+            **{
+                _SECTION_NAMES.get(section, str(section)): value
+                for section, value in message.sections.items()
+                if section not in (Section.ID, Section.TIMESTAMP)
+            },
         }
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -30,9 +30,10 @@ from penstock.broker.partition.journal import Journal
 from penstock.broker.topics import directories
 from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.errors import StorageError
-from penstock.kernel import Section, Stray, decode_bodies, decode_sections, id_at
+from penstock.kernel import Section, Stray
 from penstock.log.disk import Disk, lock_directory
 from penstock.log.fold import ChannelState, Folded, clamped
+from penstock.log.messages import Message, messages_of
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from penstock.takeover import takeover
@@ -50,7 +51,6 @@ from penstock.wire.names import is_ephemeral
 
 UNFINISHED = ".unfinished"
 VERSION = "1.3.0"  # of nsqd, in nsqd.dat; nsqd itself does not look at it
-ATTEMPTS_MAX = 0xFFFF
 _EXTRAS = (Section.KEY, Section.HEADERS, Section.TRACE)
 
 
@@ -207,44 +207,15 @@ class WriteBack:
         self, log: PartitionLog, queues: list[_Queue], report: TopicWritten, partition: int
     ) -> None:
         floor = min(queue.floor for queue in queues)
-        for offset, record, due_ns, has_extras in _messages(log, floor):
-            taken = [queue.take(offset, record, due_ns) for queue in queues]
-            if any(taken):
-                report.with_extras += has_extras
-                self._report.largest_bytes = max(self._report.largest_bytes, len(record.body))
-            self._seen += 1
-            self._on_progress(self._seen)
+        for _, batch in log.intact_batches(floor):  # the log notes those that are corrupt
+            for message in messages_of(batch, floor):
+                taken = [queue.take(message) for queue in queues]
+                if any(taken):
+                    report.with_extras += any(one in message.sections for one in _EXTRAS)
+                    self._report.largest_bytes = max(self._report.largest_bytes, len(message.body))
+                self._seen += 1
+                self._on_progress(self._seen)
         report.damaged += [(partition, *one[:2]) for one in log.damaged if one[1] > floor]
-
-
-def _messages(log: PartitionLog, floor: int) -> Iterator[tuple[int, Record, int, bool]]:
-    """(offset, message, due time, has extras), without corrupt ones, which the log notes."""
-    for header, data in log.intact_batches(floor):
-        bodies, sections = decode_bodies(data, 0), decode_sections(data, 0)
-        of_batch = header.base_id, header.timestamp_ns, sections
-        for index in range(max(floor - header.base_offset, 0), header.count):
-            yield header.base_offset + index, *_message(bodies[index], index, *of_batch)
-
-
-def _message(
-    body: bytes,
-    index: int,
-    base_id: int,
-    batch_ns: int,
-    sections: dict[int, dict[int, int | bytes]],
-) -> tuple[Record, int, bool]:
-    def number(section: Section, otherwise: int) -> int:
-        value = sections.get(section, {}).get(index, otherwise)
-        return value if isinstance(value, int) else otherwise
-
-    record = Record(
-        number(Section.TIMESTAMP, batch_ns),
-        number(Section.ATTEMPTS, 0),
-        number(Section.ID, id_at(base_id, index)),
-        body,
-    )
-    has_extras = any(index in sections.get(section, ()) for section in _EXTRAS)
-    return record, number(Section.DUE, 0), has_extras
 
 
 class _Queue:
@@ -259,19 +230,20 @@ class _Queue:
         self._starts = [start for start, _ in state.finished]
         self.floor = min([state.low, *self._strays])
 
-    def take(self, offset: int, record: Record, due_ns: int) -> bool:
+    def take(self, message: Message) -> bool:
         """False when it is not wanted."""
+        offset, id = message.offset, message.id
+        attempts, due_ns = message.number(Section.ATTEMPTS), message.number(Section.DUE)
         stray = self._strays.get(offset)
-        attempts = record.attempts
         if stray is not None:
-            attempts = stray.attempts
+            attempts, id = stray.attempts, stray.id
             due_ns = stray.due_ns if stray.state == Stray.DELAYED else 0
-            record = record._replace(id=stray.id)
         elif offset < self._state.low or offset >= self._end or self._is_finished(offset):
             return False
         elif offset < self._state.next:
             attempts += 1  # it was in flight
-        self._writer.put(record._replace(attempts=min(attempts, ATTEMPTS_MAX)))
+        attempts = min(attempts, limits.ATTEMPTS_MAX)
+        self._writer.put(Record(message.timestamp_ns, attempts, id, message.body))
         self._written.messages += 1
         self._written.delayed += due_ns > self._wall_ns
         return True
