@@ -8,9 +8,10 @@ import pytest
 from penstock import limits
 from penstock.errors import LogDamaged
 from penstock.kernel import Section, decode_header
+from penstock.kernel.layout import FLAG_TRAILER
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
-from penstock.log.trailers import Heads
+from penstock.log.scan import Blocks
 
 from .helpers import Writer, new_log
 
@@ -65,13 +66,13 @@ def test_large_batches_are_passed_over(tmp_path: Path) -> None:
     assert bases(log) == [9]
     (path,) = (tmp_path / "0").glob("*.log")
     file = OsDisk().open(str(path))
-    heads, position = Heads(file, log.bytes_stored), 0
+    blocks, position = Blocks(file, log.bytes_stored, limits.SEARCH_WINDOW_BYTES), 0
     for number in range(16):
-        head = heads.at(position)
+        head = blocks.head(position)
         assert head is not None
-        assert (head.base_offset, head.has_trailer) == (number, number == 9)
-        position += head.length
-    assert heads.blocks.bytes_read == 16 * limits.SEARCH_WINDOW_BYTES
+        assert head[1:3] == (FLAG_TRAILER if number == 9 else 0, number)
+        position += head[0]
+    assert blocks.bytes_read == 16 * limits.SEARCH_WINDOW_BYTES
     file.close()
     log.close()
 
@@ -102,11 +103,11 @@ def test_a_file_that_is_cut_short_has_no_head_there(tmp_path: Path) -> None:
     write(writer, True, bytes(300))
     (path,) = (tmp_path / "0").glob("*.log")
     file = OsDisk().open(str(path))
-    heads = Heads(file, log.bytes_stored)
+    blocks = Blocks(file, log.bytes_stored)
     start = log.bytes_stored - len(log.trailers(0, 1).blocks[0])
-    assert heads.at(start) is not None
-    assert heads.at(log.bytes_stored) is None
-    assert heads.at(start + 8) is None
-    assert Heads(file, log.bytes_stored - 8).at(start) is None
+    assert blocks.head(start) is not None
+    assert blocks.head(log.bytes_stored) is None
+    assert blocks.head(start + 8) is None
+    assert Blocks(file, log.bytes_stored - 8).head(start) is None
     file.close()
     log.close()

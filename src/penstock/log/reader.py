@@ -14,13 +14,20 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, NoReturn, ParamSpec, 
 
 from penstock import limits
 from penstock.errors import LogDamaged, StorageError
-from penstock.kernel import Section, blank, check_batches, decode_sections, id_index
+from penstock.kernel import (
+    BatchCheck,
+    Section,
+    blank,
+    check_batch,
+    check_batches,
+    decode_sections,
+    id_index,
+)
 from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, SHORT_HEADER_BYTES, name_at
 from penstock.log.epochs import BatchName, Epochs, EpochStart, Extent
 from penstock.log.messages import Message, MessageReader
-from penstock.log.scan import Batch, find_beyond, headers_of, walk
+from penstock.log.scan import Batch, Blocks, find_beyond, headers_of, walk
 from penstock.log.segment import Segment, SegmentInfo
-from penstock.log.trailers import Heads, Trailers
 
 if TYPE_CHECKING:
     from penstock.kernel import BatchHeader
@@ -44,6 +51,13 @@ class FileRange(NamedTuple):
     expected: int  # the offset of that batch
     end: int  # the position after what is written
     limit: int | None  # the offset at which the segment ends, once it is sealed
+
+
+class Trailers(NamedTuple):
+    """The result of a part of the walk."""
+
+    blocks: list[memoryview]  # batches with a trailer, whole and checked
+    next_offset: int  # all batches below it were looked at
 
 
 class _BatchPosition(NamedTuple):
@@ -222,30 +236,36 @@ class ReadableLog:
     @reads
     def trailers(self, offset: int, end_offset: int) -> Trailers:
         """Batches with a trailer from the one that holds `offset` on, below `end_offset`, within a
-        slice. At least one batch is read."""
+        slice. At least one batch is read.
+
+        Special facts of a message (a delay, an id of its own) are in a trailer, and most batches
+        have none. So a walk looks at the headers, and the bodies of large batches are not even
+        read. Where a header is not what must come next, it ends, and a checked read finds out why.
+        """
         self._check_offset(offset)
         (segment, position, _), base = self._position_of(offset)
         limit = self._segments.limit(self._segments.holding(base))
         end = end_offset if limit is None else min(limit, end_offset)
-        heads = Heads(segment.file, segment.data_bytes)
-        blocks: list[memoryview] = []
+        blocks = Blocks(segment.file, segment.data_bytes, limits.SEARCH_WINDOW_BYTES)
+        found: list[memoryview] = []
         at = base
         for _ in range(limits.SEARCH_SLICE_HEADERS):
-            head = heads.at(position) if at < end else None
-            if head is None or head.base_offset != at:
+            head = blocks.head(position) if at < end else None
+            if head is None or head[2] != at:
                 break
-            if head.has_trailer:
-                block = heads.intact(position, head.length)
-                if block is None:
+            length, flags, _, count = head
+            if flags & FLAG_TRAILER:
+                batch = blocks.view(position, length)[:length]
+                if check_batch(batch, 0)[0] != BatchCheck.INTACT:
                     break
-                blocks.append(block)
-            position, at = position + head.length, at + head.count
-            if heads.blocks.bytes_read >= limits.SEARCH_SLICE_BYTES:
+                found.append(batch)
+            position, at = position + length, at + count
+            if blocks.bytes_read >= limits.SEARCH_SLICE_BYTES:
                 break
         if at == base < end:
             self._damaged(segment, position, base, limit)
         self._remember(at, segment, position)
-        return Trailers(blocks, at)
+        return Trailers(found, at)
 
     def _load(self, segment: Segment, position: int, length: int) -> memoryview:
         buffer = blank(length)

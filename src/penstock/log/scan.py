@@ -95,6 +95,18 @@ class Blocks:
         """Call after a successful `check`."""
         return decode_header(self._view, position - self._start)
 
+    def head(self, position: int) -> tuple[int, int, int, int] | None:
+        """Length, flags, offset and count of the batch there, by its header alone, which is to be
+        believed only to pass over it; None where no batch can begin."""
+        view = self.view(position, HEADER_BYTES)
+        header_bytes = SHORT_HEADER_BYTES if view[:4] == SHORT_MAGIC else HEADER_BYTES
+        if len(view) < header_bytes or view[:4] not in (BATCH_MAGIC, SHORT_MAGIC):
+            return None
+        length, _, _, count = found = head_at(view, 0)
+        if length < header_bytes or length % ALIGNMENT_BYTES or count < 1:
+            return None
+        return found if length <= self.end - position else None
+
     def intact(self, position: int) -> Batch | None:
         """The intact batch at `position`, if there is one."""
         if position >= self.end:

@@ -2,7 +2,7 @@
 a topic that was paused or had no channel, and those of a commit of stages.
 
 They are deferred like all others. So the log is searched for them, by the headers of its batches
-(`log/trailers.py`), and the kernel makes strays of what is found. A slice is a few milliseconds of
+(`log/reader.py`), and the kernel makes strays of what is found. A slice is a few milliseconds of
 work. Until it is found, a delayed message counts as depth, and nothing else is different: the
 cursor would meet it in its place. How far a search came is in the channel journal, so a start does
 not begin it again.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.errors import StorageError
 from penstock.kernel import id_at
-from penstock.log.trailers import Trailers
+from penstock.log.reader import Trailers
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
