@@ -21,6 +21,7 @@ the ranges are reported as corrupt again, and nothing is served that was not ser
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -92,26 +93,15 @@ class DamageList:
     def forget_from(self, offset: int) -> None:
         """The log ends there: later writes are intact."""
         self._lost = [known for known in self._lost if known.from_offset < offset]
-        self._ranges = [
-            (start, min(end, offset), reason)
-            for start, end, reason in self._ranges
-            if start < offset
-        ]
+        self.forget(offset, sys.maxsize)
 
     def forget(self, from_offset: int, to_offset: int) -> None:
-        """These offsets are intact again."""
+        """These offsets are intact again, or gone from the log."""
         left: list[Damage] = []
         for start, end, reason in self._ranges:
             parts = ((start, min(end, from_offset)), (max(start, to_offset), end))
             left += [(first, last, reason) for first, last in parts if first < last]
         self._ranges = left
-
-    def forget_below(self, offset: int) -> bool:
-        """Ranges that end at or below `offset` are gone from the log. True when there were any."""
-        kept = [known for known in self._ranges if known[1] > offset]
-        is_less = len(kept) < len(self._ranges)
-        self._ranges = kept
-        return is_less
 
 
 def outside(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

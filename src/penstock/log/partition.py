@@ -101,7 +101,10 @@ class PartitionLog(WrittenLog):
         start = self.start_to_keep(floor_offset, wall_ns, age_max_ns, bytes_max, old_end)
         removed = self._remove_below(start)
         try:
-            self._trims.settle(self._segments)
+            for segment in self._untrimmed:
+                if segment in self._segments:
+                    segment.file.truncate(segment.data_bytes)
+            self._untrimmed.clear()
         except OSError as error:
             reason = f"room of sealed segments could not be given back: {error}"
             raise StorageError(self.path, reason) from error
@@ -127,7 +130,7 @@ class PartitionLog(WrittenLog):
         self._segments.drop_first()
         self._positions.clear()
         self._epochs.drop_below(self.start_offset)
-        self.damage.forget_below(self.start_offset)
+        self.damage.forget(0, self.start_offset)
         self._spares.settle()
         self._aside().drop_below(self.start_offset)
 

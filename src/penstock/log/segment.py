@@ -12,7 +12,6 @@ What can be set about one partition's log.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,8 +24,6 @@ from penstock.log.names import index_path_of, segment_name
 from penstock.log.scan import Blocks
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from penstock.kernel import BatchHeader
 
 
@@ -157,57 +154,29 @@ class Preallocation:
         Only small writes gain by it: there the sync is what costs. A large write would pay for its
         pages twice, once for the zeros and once for itself.
 
-        This is done for speed alone, so a failure decides nothing: the space is given back as far
-        as possible, and the write itself will find out whether the disk is full.
+        This is done for speed alone, so a failure decides nothing: the write itself will find out
+        whether the disk is full.
         """
         self.prepared = end  # the write itself brings the bytes up to here
         if length >= limits.PREALLOCATE_FOR_BYTES_MAX:
             return
         step = min(max(end, self._bytes_min), self._bytes_max)
         target = min((end + step) // PAGE_BYTES * PAGE_BYTES, self._segment_bytes_max)
-        if target <= end:
-            return
-        try:
-            segment.file.allocate(end, target - end)
-        except OSError:
-            self._give_back(segment)
-        else:
-            self.prepared = target
+        if target > end:
+            with suppress(OSError):
+                self.try_extend(segment, end, target - end)
 
     def try_extend(self, segment: Segment, end: int, length: int) -> None:
-        """Prepare `length` bytes behind `end`. Raises OSError, and gives the space back."""
+        """Prepare `length` bytes behind `end`. Raises OSError, and gives the space back as far as
+        possible: what stays behind the tail is zeros, and a later write overwrites them."""
         self.prepared = end
         try:
             segment.file.allocate(end, length)
         except OSError:
-            self._give_back(segment)
+            with suppress(OSError):
+                segment.file.truncate(end)
             raise
         self.prepared = end + length
-
-    def _give_back(self, segment: Segment) -> None:
-        try:
-            segment.file.truncate(self.prepared)
-        except OSError:
-            # What stays behind the tail is zeros, and a later write overwrites them.
-            return
-
-
-def write_at(segment: Segment, buffers: Sequence[Buffer], position: int, length: int) -> None:
-    """One gathered write."""
-    try:
-        file = segment.file
-        file.pinned = True  # until it is synced
-        file.pwritev(buffers, position, length)
-    except OSError:
-        remove_torn(segment, position)
-        raise
-
-
-def remove_torn(segment: Segment, position: int) -> None:
-    """The half-written bytes of a write that failed, if that can be done; if not, a later write
-    overwrites them."""
-    with suppress(OSError):
-        segment.file.truncate(position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A write goes to the kernel at once and is safe after the next sync; the log keeps both ends, and
 whoever acknowledges looks at the one that the topic's durability asks for.
 
-Prepared room that sealed segments give back. The bytes do no harm where they stay, so a failure
+A sealed segment gives its prepared room back. The bytes do no harm where they stay, so a failure
 stops nothing; it takes room that retention counts as free, so it is tried again.
 
 Recycled segment files of one partition.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
@@ -38,14 +39,13 @@ from penstock.log.names import spare_name
 from penstock.log.opening import Opened
 from penstock.log.reader import ReadableLog
 from penstock.log.recovery import RecoveryReport
-from penstock.log.segment import LogSettings, Preallocation, Segment, remove_torn, write_at
+from penstock.log.segment import LogSettings, Preallocation, Segment
 from penstock.log.sync import SyncJob, run_here
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.kernel import BatchHeader, LogEnd
-    from penstock.log.segments import Segments
 
 
 _NAMES_MAX = 8  # a leader asks for those of appends on their way, a follower for the last one
@@ -71,7 +71,7 @@ class WrittenLog(ReadableLog):
         "_settings",
         "_spares",
         "_torn",
-        "_trims",
+        "_untrimmed",
         "agreed_end",
         "last_id",
         "last_timestamp_ns",
@@ -111,7 +111,7 @@ class WrittenLog(ReadableLog):
         self._last_position = -1  # of the last batch, once it was written here
         # Of the last few batches, by where they end: the name, or the header that it is in.
         self._names: dict[int, BatchName | bytes] = {}
-        self._trims = Trims()
+        self._untrimmed: list[Segment] = []  # sealed ones that keep their prepared room
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
             disk, os.path.join(directory, names.MARK), opened.mark_state.next_copy
@@ -168,9 +168,11 @@ class WrittenLog(ReadableLog):
         if end > self._preallocation.prepared:
             self._preallocation.extend(active, end, end - position)
         try:
-            write_at(active, buffers, position, end - position)
+            file = active.file
+            file.pinned = True  # until it is synced
+            file.pwritev(buffers, position, end - position)
         except OSError as error:
-            raise self._write_failed(error) from error
+            raise self.write_failed(error) from error
         if position >= self._index_next:
             self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
             self._index_next = begun + self._settings.index_every_bytes
@@ -229,12 +231,11 @@ class WrittenLog(ReadableLog):
             self.unsynced_bytes += length
         return length
 
-    def lent_failed(self, error: OSError) -> WriteRefused:
-        """The kernel's write at the lent end has failed, and `take_back` was called."""
-        remove_torn(self._active, self._active.data_bytes)
-        return self._write_failed(error)
-
-    def _write_failed(self, error: OSError) -> WriteRefused:
+    def write_failed(self, error: OSError) -> WriteRefused:
+        """Also of the kernel's write at the lent end, after `take_back`. The half-written bytes are
+        removed, if that can be done; if not, a later write overwrites them."""
+        with suppress(OSError):
+            self._active.file.truncate(self._active.data_bytes)
         self._preallocation.prepared = self._active.data_bytes
         self._torn = self._guarded = True
         return WriteRefused(self._active.path, f"the write failed: {error}")
@@ -400,7 +401,10 @@ class WrittenLog(ReadableLog):
         old = self._active
         old.unsynced = True
         if self._preallocation.prepared > old.data_bytes:
-            self._trims.trim(old)
+            try:
+                old.file.truncate(old.data_bytes)
+            except OSError:
+                self._untrimmed.append(old)
         self._segments.save_index(self._segments.active_index)
         self._segments.append(new, SparseIndex(new.index_path))
         self._active = new
@@ -477,28 +481,6 @@ class WrittenLog(ReadableLog):
     def _stop(self, reason: str) -> None:
         self.stopped = PartitionStopped(self.path, reason)
         self._guarded = True
-
-
-class Trims:
-    __slots__ = ("_left",)
-
-    def __init__(self) -> None:
-        self._left: list[Segment] = []  # whose truncation failed
-
-    def trim(self, segment: Segment) -> None:
-        """Cut it behind its data. A failure leaves it to `settle`."""
-        try:
-            segment.file.truncate(segment.data_bytes)
-        except OSError:
-            self._left.append(segment)
-
-    def settle(self, segments: Segments) -> None:
-        """Retry cuts that failed. Raises OSError."""
-        while self._left:
-            segment = self._left[-1]
-            if segment in segments:
-                segment.file.truncate(segment.data_bytes)
-            self._left.pop()
 
 
 class Spares:

@@ -193,7 +193,7 @@ class DirectPublish:
         try:
             stored = self._tail.store(self._end, wall_ns)
         except OSError as error:
-            raise self._log.lent_failed(error) from error
+            raise self._log.write_failed(error) from error
         if stored:
             self._finish()
         return stored
@@ -207,7 +207,7 @@ class DirectPublish:
             events = self._context.engine.stay(self._tail, self._end)
         except OSError as error:
             self._finish()  # of those that were stored before
-            raise self._log.lent_failed(error) from error
+            raise self._log.write_failed(error) from error
         self._finish()
         return events
 
