@@ -118,6 +118,14 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     disk.rename(beside, path)
 
 
+def copy_bytes(source: File, start: int, end: int, target: File, at: int) -> None:
+    """[start, end) of a file, or as much of it as there is, to `at` in another one."""
+    buffer = memoryview(bytearray(limits.REPAIR_COPY_BYTES))
+    while start < end and (length := source.pread_into(buffer[: end - start], start)):
+        target.pwritev((buffer[:length],), at, length)
+        start, at = start + length, at + length
+
+
 def lock_directory(disk: Disk, path: str) -> Lock:
     """Take the lock file of a data directory."""
     lock_path = os.path.join(path, "penstock.lock")
@@ -258,17 +266,15 @@ class OsDisk:
         if isinstance(file, OsFile):
             file.keep(self._files)
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+    exists = staticmethod(os.path.exists)
+    is_directory = staticmethod(os.path.isdir)
+    listdir = staticmethod(os.listdir)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
-
-    def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
-
-    def listdir(self, path: str) -> list[str]:
-        return os.listdir(path)
 
     def mkdir(self, path: str) -> None:
         parent = os.path.dirname(path)
@@ -279,15 +285,6 @@ class OsDisk:
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
-
-    def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
-
-    def rmdir(self, path: str) -> None:
-        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         fd = _open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self._files)

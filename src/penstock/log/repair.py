@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.log.damage import LostRange, read_lost, write_lost
-from penstock.log.disk import Disk
+from penstock.log.disk import Disk, copy_bytes
 from penstock.log.inspect import PartitionDirectory, read_owner, read_queues
 from penstock.log.partition import PartitionLog
 
@@ -84,8 +84,5 @@ def give_up(
 
 def _copy(disk: Disk, source: str, target: str) -> None:
     with closing(disk.open(source)) as old, closing(disk.create(target)) as new:
-        buffer, position = bytearray(limits.REPAIR_COPY_BYTES), 0
-        while length := old.pread_into(buffer, position):
-            new.pwritev((memoryview(buffer)[:length],), position, length)
-            position += length
+        copy_bytes(old, 0, old.size(), new, 0)
         new.fdatasync()

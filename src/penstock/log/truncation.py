@@ -35,12 +35,12 @@ continue the log. A failure to keep something never holds up the cut.
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from penstock import limits
 from penstock.log import names
-from penstock.log.disk import Disk, File
+from penstock.log.disk import Disk, copy_bytes
 from penstock.log.head import LogHead, LogOwner, encode_head
 from penstock.log.index import SparseIndex
 from penstock.log.segment import Segment
@@ -176,35 +176,19 @@ class Aside:
         path = self._next_path(first_offset)
         try:
             with closing(self._disk.create(path)) as file:
-                self._fill(file, segment, position, first_offset)
+                head = b""
+                if self._owner is not None:
+                    head = encode_head(LogHead(self._owner, first_offset))
+                    file.pwritev((head,), 0, len(head))
+                position = max(position, segment.start)
+                copy_bytes(segment.file, position, segment.data_bytes, file, len(head))
                 file.fdatasync()
         except OSError:
-            self._forget(path)
+            with suppress(OSError):  # else the next cut has it among the old files
+                if self._disk.exists(path):
+                    self._disk.unlink(path)
             return
         self.kept.append(path)
-
-    def _fill(self, file: File, segment: Segment, position: int, first_offset: int) -> None:
-        target = 0
-        if self._owner is not None:
-            head = encode_head(LogHead(self._owner, first_offset))
-            file.pwritev((head,), 0, len(head))
-            target = len(head)
-        position = max(position, segment.start)
-        while position < segment.data_bytes:
-            length = min(limits.REPAIR_COPY_BYTES, segment.data_bytes - position)
-            buffer = bytearray(length)
-            length = segment.file.pread_into(buffer, position)
-            if not length:
-                return
-            file.pwritev((memoryview(buffer)[:length],), target, length)
-            position, target = position + length, target + length
-
-    def _forget(self, path: str) -> None:
-        try:
-            if self._disk.exists(path):
-                self._disk.unlink(path)
-        except OSError:
-            return  # the next cut has it among the old files
 
     def take(self, segment: Segment) -> None:
         """Take a whole segment: its file leaves the log. Raises OSError, and then it is still
