@@ -12,7 +12,7 @@ counts as its beginning: the crc of a common batch decides, not the table.
 
 from typing import NamedTuple
 
-from penstock.log.scan import Batch, walk
+from penstock.log.scan import walk
 from penstock.log.segments import Segments
 
 NO_EPOCH = -1  # of a log without a batch
@@ -175,11 +175,3 @@ class _Search:
         blocks = self._segments.use(number).blocks()
         for batch in walk(blocks, position, offset, end):
             self._note(batch.header.leader_epoch, batch.header.base_offset)
-
-
-def newest_of(batch: Batch | None, is_empty: bool) -> int | None:
-    """The epoch of a log's last batch; None when the log has batches and the last one is
-    corrupt."""
-    if batch is not None:
-        return batch.header.leader_epoch
-    return NO_EPOCH if is_empty else None

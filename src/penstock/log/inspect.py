@@ -88,16 +88,8 @@ def find(
 
 
 def is_known(name: str) -> bool:
-    return (
-        name
-        in (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA, names.LEDGER, *SETTINGS_FILES)
-        or names.is_journal(name)
-        or names.segment_base(name) is not None
-        or names.index_base(name) is not None
-        or names.spare_number(name) is not None
-        or names.cut_number(name) is not None
-        or names.is_stage(name)
-    )
+    fixed = (*names.OF_PARTITION, names.LEDGER, *SETTINGS_FILES)
+    return name in fixed or names.kind_of(name) != ""
 
 
 def _under(disk: Disk, path: str) -> FoundFiles:
@@ -223,13 +215,13 @@ def dump_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[Row]:
         yield from dump_segment(disk, path, from_offset, None)
         return
     data = read_file(disk, path, FILE_BYTES_READ_MAX)
-    if names.index_base(name) is not None:
+    if names.kind_of(name) == "index":
         yield from (entry._asdict() for entry in decode_entries(data))
     elif name == names.MARK:
         for number, at in enumerate(COPY_POSITIONS):
             mark = decode(data[at : at + COPY_BYTES])
             yield {"copy": number, **(mark._asdict() if mark else {"sound": False})}
-    elif names.is_journal(name):
+    elif names.kind_of(name) == "journal":
         journal = read_journal(data)
         yield from (record._asdict() for record in journal.records)
         if journal.problem:
@@ -319,7 +311,9 @@ def _document(disk: Disk, directory: PartitionDirectory) -> dict[str, Any]:
 
 def _journal(disk: Disk, directory: str) -> Folded | None:
     newest: Folded | None = None
-    for name in filter(names.is_journal, disk.listdir(directory)):
+    for name in disk.listdir(directory):
+        if names.kind_of(name) != "journal":
+            continue
         data = read_file(disk, os.path.join(directory, name), limits.JOURNAL_BYTES_READ_MAX)
         folded = fold(data)
         if folded is not None and (newest is None or folded.generation > newest.generation):

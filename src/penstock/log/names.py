@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import partial
 
 MARK = "mark"
 PRODUCERS = "producers"
@@ -10,11 +11,34 @@ COMMITS = "commits"
 LOST = "lost"
 REPLICA = "replica.json"
 LEDGER = "ledger"  # in the data directory
-_SEGMENT = re.compile(r"(\d{20})\.log")
-_INDEX = re.compile(r"(\d{20})\.index")
-_SPARE = re.compile(r"spare-(\d+)\.log")
-_CUT = re.compile(r"cut-(\d+)-(\d{20})\.log")
-_JOURNAL = re.compile(r"channels\.[012]")
+OF_PARTITION = (MARK, PRODUCERS, LOST, REPLICA)
+_KINDS = {
+    "segment": re.compile(r"(\d{20})\.log"),  # and its base offset
+    "index": re.compile(r"(\d{20})\.index"),  # and that of its segment
+    "spare": re.compile(r"spare-(\d+)\.log"),
+    "cut": re.compile(r"cut-(\d+)-(\d{20})\.log"),  # its number, and its first message's offset
+    "journal": re.compile(r"channels\.[012]"),
+    "stage": re.compile(
+        r".+\.stage"
+    ),  # of `stages`, or of a replica that a cluster has placed here
+}
+
+
+def kind_of(name: str) -> str:
+    """`segment`, `index`, `spare`, `cut`, `journal` or `stage`; empty for any other name."""
+    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(name)), "")
+
+
+def _number_in(kind: str, group: int, name: str) -> int | None:
+    """None for the name of another kind."""
+    match = _KINDS[kind].fullmatch(name)
+    return int(match[group]) if match else None
+
+
+segment_base = partial(_number_in, "segment", 1)
+index_base = partial(_number_in, "index", 1)
+cut_number = partial(_number_in, "cut", 1)
+cut_base = partial(_number_in, "cut", 2)
 
 
 def segment_name(base_offset: int) -> str:
@@ -31,42 +55,6 @@ def spare_name(number: int) -> str:
 
 def cut_name(number: int, first_offset: int) -> str:
     return f"cut-{number}-{first_offset:020d}.log"
-
-
-def segment_base(name: str) -> int | None:
-    """The base offset in a segment's name, None for other names."""
-    match = _SEGMENT.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def index_base(name: str) -> int | None:
-    match = _INDEX.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def spare_number(name: str) -> int | None:
-    match = _SPARE.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def cut_number(name: str) -> int | None:
-    match = _CUT.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def cut_base(name: str) -> int | None:
-    """The offset of the first message that such a file holds."""
-    match = _CUT.fullmatch(name)
-    return int(match[2]) if match else None
-
-
-def is_journal(name: str) -> bool:
-    return _JOURNAL.fullmatch(name) is not None
-
-
-def is_stage(name: str) -> bool:
-    """A file of `stages`, or of a replica that a cluster has placed here."""
-    return name.endswith(".stage")
 
 
 def segment_bases(names: list[str]) -> list[int]:

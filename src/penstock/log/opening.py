@@ -17,7 +17,7 @@ from penstock.kernel import BatchCheck, id_at
 from penstock.log import names
 from penstock.log.damage import Damage, LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, read_file
-from penstock.log.epochs import newest_of
+from penstock.log.epochs import NO_EPOCH
 from penstock.log.head import LogOwner
 from penstock.log.index import SparseIndex, load_index
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
@@ -99,13 +99,14 @@ class Opening:
         for segment in self._items[first:-1] if not decision.end_corrupt else ():
             segments.save_index(self._index(segment))
         last = self._last.header if self._last is not None else None
+        newest_epoch = NO_EPOCH if written_end == self._items[0].base_offset else None
         opened = Opened(
             segments=segments,
             prepared=self._disk.size(active.path),
             written_end=written_end,
             synced_end=written_end if stopped is None else decision.synced_seen,
             agreed_end=min(self._synced_by_headers, written_end),
-            newest_epoch=newest_of(self._last, written_end == self._items[0].base_offset),
+            newest_epoch=last.leader_epoch if last is not None else newest_epoch,
             last_id=max(mark.last_id, id_at(last.base_id, last.count - 1) if last else 0),
             last_timestamp_ns=last.timestamp_ns if last else 0,
             damaged=damaged,
@@ -165,7 +166,7 @@ class Opening:
         reads them: a failed removal is reported, and the next start tries again."""
         for name in found:
             base = names.index_base(name)
-            if names.spare_number(name) is not None or (base is not None and base not in bases):
+            if names.kind_of(name) == "spare" or (base is not None and base not in bases):
                 path = os.path.join(self._directory, name)
                 try:
                     self._disk.unlink(path)

@@ -140,25 +140,25 @@ def _verify_file(disk: Disk, path: str, report: VerifyReport) -> None:
     """Check one file alone. Rules that involve its neighbours are not checked."""
     directory, name = os.path.split(path)
     check = PartitionCheck(disk, PartitionDirectory("", 0, directory), report)
-    base = names.segment_base(name)
+    base, kind = names.segment_base(name), names.kind_of(name)
     if base is not None:
         check.check_segment(base, None)
         check.judge_tail()
     elif name == names.MARK:
         check.check_mark([name])
-    elif names.is_journal(name):
+    elif name == names.LEDGER:
+        _verify_ledger(disk, path, report)
+    elif kind == "journal":
         check.check_journals([name])
-    elif names.index_base(name) is not None:
+    elif kind == "index":
         entries = decode_entries(read_file(disk, path, JOURNAL_BYTES_READ_MAX))
         if [e.offset for e in entries] != sorted({e.offset for e in entries}):
             report.find(path, None, "the offsets of the index do not rise")
-    elif name == names.LEDGER:
-        _verify_ledger(disk, path, report)
-    elif names.is_stage(name):
+    elif kind == "stage":
         _verify_stage(disk, path, report)
-    elif names.spare_number(name) is not None:
+    elif kind == "spare":
         report.find(path, None, "a spare file holds no data", is_note=True)
-    elif names.cut_number(name) is not None:
+    elif kind == "cut":
         report.find(path, None, "what a cut has removed is no part of a log", is_note=True)
     else:
         _verify_settings(disk, path, report)
@@ -433,7 +433,7 @@ class PartitionCheck:
         journals: dict[str, JournalFile] = {}
         corrupt: dict[str, int] = {}  # generations of which something is missing, by file
         for name in inside:
-            if names.is_journal(name):
+            if names.kind_of(name) == "journal":
                 data = read_file(self._disk, self._path(name), JOURNAL_BYTES_READ_MAX)
                 self._bytes += len(data)
                 journals[name] = journal = read_journal(data)
@@ -465,17 +465,12 @@ class PartitionCheck:
 
     def _check_other(self, name: str, bases: set[int]) -> None:
         path = self._path(name)
-        base = names.index_base(name)
-        if names.spare_number(name) is not None:
+        kind = names.kind_of(name)
+        if kind == "spare":
             self._report.find(path, None, "ignored: a spare file holds no data", is_note=True)
-        elif names.cut_number(name) is not None:
+        elif kind == "cut":
             self._report.find(path, None, "ignored: what a cut has removed", is_note=True)
-        elif base is not None and base not in bases:
+        elif kind == "index" and names.index_base(name) not in bases:
             self._report.find(path, None, "an index without a segment", is_note=True)
-        elif base is None and names.segment_base(name) is None and not _is_ours(name):
+        elif kind in ("", "stage") and name not in names.OF_PARTITION:
             self._report.find(path, None, "not a file of a partition", is_note=True)
-
-
-def _is_ours(name: str) -> bool:
-    known = (names.MARK, names.PRODUCERS, names.LOST, names.REPLICA)
-    return name in known or names.is_journal(name)
