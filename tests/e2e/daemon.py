@@ -65,6 +65,7 @@ class Daemon:
         """Start the process, and do not wait until it is ready."""
         if self.process is not None:
             raise RuntimeError("the daemon runs already")
+        self.tcp_port = self.http_port = 0  # the former ones may be another daemon's by now
         self.data_path.mkdir(parents=True, exist_ok=True)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
