@@ -1,82 +1,8 @@
-"""The tree of Penstock's errors: its root, and those that cross from one package to another.
+"""Penstock's errors: the root of their tree, and those that cross from one package to another.
 
 An error that only one package raises and handles stands beside the rule that it is about
-(`wire.errors.WireFault`, `net.api.HttpError`); what a replica's files refuse is drawn in
-`log.errors`. In nsqd, what is no PenstockError is a fault of the program, and stops the daemon.
-
-PenstockError
-├── ConfigError          a flag, a key or an environment variable: names the value and the rule
-├── StorageError         the disk or what is on it
-│   ├── DirectoryLocked  another process owns the data directory
-│   ├── LedgerMismatch   the data directory belongs to another cluster
-│   ├── PartitionMissing a known partition's directory is not there
-│   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
-│   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
-│   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
-│   │   └── LeadershipEnded  another node leads the partition now
-│   ├── PublishUnknown   other replicas have the row, and the leadership ended: stored or not
-│   ├── ChangeUnknown    the leadership ended before the set had a change: it may be kept or not
-│   ├── StageDamaged     a staged block is not what was staged
-│   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
-│   └── PartitionStopped an fsync failed: nothing more is written to this partition
-├── OffsetOutside        a reader wants what is not in the log
-│   ├── OffsetGone       retention has removed it
-│   └── OffsetBeyondEnd  it is not there yet
-├── StreamBroken         a compressed stream breaks the rules of its format
-├── TraceBroken          a message of `_trace` that holds no events
-├── NameInvalid          a topic or channel name
-├── NotFound             no such topic or channel
-│   └── StageMissing     no such stage (any more)
-├── FetchFailed          an outgoing HTTP request: names the URL without its query
-│   └── BrokerRefused    nsqd answered with an error, a ClientError too: its code and document
-├── RangeCorrupt         what a broker sent of its log is not the range that was asked for
-├── DataLost             a reader of the log wants offsets that are not there any more
-├── RowRefused           a row of a table can't be a message: names its number and its topic
-├── RowsRefused          more rows of a batch can't be messages than may be rejected: how many
-├── LakeFailed           a Delta table can't be opened, made or written
-│   ├── TableAway        it was there, and may come back: its disk is not mounted
-│   ├── TableUnreadable  it is written in a way that is not read here, or is none
-│   └── SchemaMismatch   its columns are not those that would be written
-├── QueryRefused         a SQL statement: it is wrong, or would write
-├── IdNotMade            a guid factory can't make a new id at this moment
-│   ├── TimeBackwards    the clock shows an earlier tick than the last id's
-│   ├── SequenceExpired  all ids of this tick are made
-│   └── IdBackwards      the id would not be above the last one
-├── IdPoolEmpty          no id has come into the pool in time
-├── IdPoolClosed         the pool of ids is not running
-├── ClientError          what the client library raises
-│   ├── ConnectFailed    an address could not be reached, or the greeting failed
-│   │   └── ServerRefused    nsqd answered with an error frame: code and text
-│   ├── ConnectionLost   it ended while an answer was awaited: the outcome is unknown
-│   ├── PublishTimeout   no answer in time: the outcome is unknown
-│   ├── PublishUncertain an idempotent publish is given up, and may be stored or not
-│   ├── PublishRefused   an idempotent publish was refused: its status and code; it is not stored
-│   │   ├── PublishFenced    the same producer has begun a newer epoch
-│   │   └── PublishGap       nsqd does not have what this producer has published before
-│   ├── ProducerStopped  it needs a higher epoch to go on with a topic
-│   ├── ProducerFull     too much is unanswered: publish later
-│   ├── ClientClosed     the producer or consumer is closed
-│   └── MessageSettled   it was finished or requeued before
-├── BundleBroken         a file is no diagnostic bundle, or not the one that was written
-├── DocumentBroken       a document of the cluster's metadata: names the key, the value and the rule
-├── CoordinatorFailed    a call to etcd was refused, or not answered in time
-├── TransactionTooLarge  it names more keys than the coordinator takes at once
-├── PeerFault            another daemon broke the protocol, or is silent
-├── AuthFailed           no auth server said who a client is and what it may do
-└── Refused              a request that the rules forbid (limits, exiting, deleted)
-    ├── GrowthRefused    a topic can't have this number of partitions, or not now
-    ├── PartitionUnknown a topic has no partition of this number
-    ├── PartitionElsewhere  no partition that was asked for is led by this node
-    ├── ChannelUnconfirmed   leaders have not said in time where a channel starts: their partitions
-    ├── ChannelUnregistered  a topic whose channels consumers may not make has none of this name
-    ├── WritesDisabled   an operator has turned publishes off
-    ├── TooMuchWaiting   a partition has as many bytes to store as may wait
-    ├── SequenceGap      an idempotent publish does not follow the one before it
-    ├── ProducerFenced   the same producer has begun a newer epoch
-    ├── StageExists      a stage of that name holds something else
-    ├── StageSuperseded  a newer attempt stages the same version of an app
-    ├── CommitGap        a part of a commit's list does not follow the one before it
-    └── TopicChanged     a topic was deleted and made again since
+(`wire.errors.WireFault`, `net.api.HttpError`, those of `log.errors`). In nsqd, what is no
+PenstockError is a fault of the program, and stops the daemon.
 
 Callers match on classes and attributes, never on text.
 """
@@ -89,6 +15,8 @@ class PenstockError(Exception):
 
 
 class ConfigError(PenstockError):
+    """A flag, a key or an environment variable."""
+
     def __init__(self, name: str, value: object, rule: str) -> None:
         super().__init__(f"{name}: {value!r} is not valid: {rule}")
         self.name = name
@@ -97,7 +25,7 @@ class ConfigError(PenstockError):
 
 
 class StorageError(PenstockError):
-    """`where` is the file or directory it is about."""
+    """The disk, or what is on it. `where` is the file or directory."""
 
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -106,7 +34,7 @@ class StorageError(PenstockError):
 
 
 class DirectoryLocked(StorageError):
-    pass
+    """Another process owns the data directory."""
 
 
 class LedgerMismatch(StorageError):
@@ -115,15 +43,15 @@ class LedgerMismatch(StorageError):
         super().__init__(
             where, f"it is of cluster {known:032x}, not of {name}, {found:032x}: {rule}"
         )
-        self.known, self.found = known, found
 
 
 class PartitionMissing(StorageError):
-    pass
+    """A known partition's directory is not there."""
 
 
 class TopicDamaged(StorageError):
-    """The topic is set aside: its files stay as they are, and the others are served."""
+    """A file without which a topic cannot be opened is corrupt. The topic is set aside: its files
+    stay as they are, and the others are served."""
 
 
 class LogDamaged(StorageError):
@@ -136,15 +64,16 @@ class LogDamaged(StorageError):
 
 
 class WriteRefused(StorageError):
-    pass
+    """This write was not done, and later ones may be (disk full, watermark)."""
 
 
 class LeadershipEnded(WriteRefused):
-    """Nothing of it was sent to other replicas: the next leader may be asked."""
+    """Another node leads the partition now. Nothing of it was sent to other replicas: that node may
+    be asked."""
 
 
 class PartitionStopped(StorageError):
-    pass
+    """An fsync failed: nothing more is written to this partition."""
 
 
 class PublishUnknown(StorageError):
@@ -158,19 +87,20 @@ class ChangeUnknown(StorageError):
 
 
 class StageDamaged(StorageError):
-    pass
+    """A staged block is not what was staged."""
 
 
 class CommitUnfinished(StorageError):
-    """It is neither lost nor visible: asked for again, it is answered when it is finished."""
+    """A commit of stages is decided, and will be finished when the disk lets it. It is neither lost
+    nor visible: asked for again, it is answered when it is finished."""
 
 
 class OffsetOutside(PenstockError):
-    """`edge` is the nearest offset that can be read: the earliest, or the end."""
+    """What a reader wants is not in the log. `edge` is the nearest offset that can be read: the
+    earliest, or the end."""
 
     def __init__(self, offset: int, edge: int, what: str) -> None:
         super().__init__(f"offset {offset} {what} {edge}")
-        self.offset = offset
         self.edge = edge
 
 
@@ -187,8 +117,6 @@ class OffsetBeyondEnd(OffsetOutside):
 class StreamBroken(PenstockError, ValueError):
     def __init__(self, form: str, reason: str) -> None:
         super().__init__(f"{form} stream: {reason}")
-        self.form = form
-        self.reason = reason
 
 
 class TraceBroken(PenstockError, ValueError):
@@ -200,8 +128,6 @@ class TraceBroken(PenstockError, ValueError):
 class NameInvalid(PenstockError):
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} name {name!r} is not valid: 1 to 64 of . a-z A-Z 0-9 _ -")
-        self.kind = kind
-        self.name = name
 
 
 class NotFound(PenstockError):
@@ -224,8 +150,9 @@ class ClientError(PenstockError):
 
 
 class FetchFailed(PenstockError):
-    """`status` is the answer's, 0 when there was none. `url` has no query: it may hold a secret.
-    `sent` False: there was no connection, so nobody has seen the request."""
+    """An outgoing HTTP request. `status` is the answer's, 0 when there was none. `url` has
+    no query: it may hold a secret. `sent` False: there was no connection, so nobody has seen the
+    request."""
 
     def __init__(self, url: str, reason: str, status: int = 0, sent: bool = True) -> None:
         super().__init__(f"{url}: {reason}")
@@ -254,7 +181,7 @@ class RangeCorrupt(PenstockError, ValueError):
 
 
 class DataLost(PenstockError):
-    """`reason` says which offsets of which topic, and why they are not there."""
+    """A reader of the log wants offsets that are not there any more: `reason` says why."""
 
     def __init__(self, topic: str, partition: int, reason: str) -> None:
         super().__init__(f"topic {topic} partition {partition}: {reason}")
@@ -264,13 +191,13 @@ class DataLost(PenstockError):
 
 
 class RowRefused(PenstockError):
-    """`row` counts from 0 within `where`; `topic` is empty when that is what is wrong."""
+    """A row of a table can't be a message. `row` counts from 0 within `where`; `topic` is empty
+    when that is what is wrong."""
 
     def __init__(self, row: int, where: str, topic: str, reason: str) -> None:
         named = f" for topic {topic}" if topic else ""
         super().__init__(f"row {row} of {where}{named}: {reason}")
         self.row = row
-        self.where = where
         self.topic = topic
         self.reason = reason
 
@@ -279,15 +206,13 @@ class RowsRefused(PenstockError):
     def __init__(self, count: int, most: int, reason: str) -> None:
         rule = f"of one batch {most} may be (rejectedRowsMax), of 64 MiB in all"
         super().__init__(f"{count} rows or more can't be messages, and {rule}; the first: {reason}")
-        self.count = count
-        self.most = most
-        self.reason = reason
 
 
 class LakeFailed(PenstockError):
+    """A Delta table can't be opened, made or written."""
+
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(f"table {table}: {reason}")
-        self.table = table
         self.reason = reason
 
 
@@ -296,15 +221,15 @@ class TableAway(LakeFailed):
 
 
 class TableUnreadable(LakeFailed):
-    pass
+    """It is written in a way that is not read here, or is none."""
 
 
 class SchemaMismatch(LakeFailed):
-    pass
+    """Its columns are not those that would be written."""
 
 
 class PeerFault(PenstockError):
-    """The connection to it has to end."""
+    """Another daemon broke the protocol, or is silent: the connection to it has to end."""
 
 
 class DocumentBroken(PenstockError):
@@ -314,9 +239,6 @@ class DocumentBroken(PenstockError):
         shown = repr(value)
         shown = shown if len(shown) <= 100 else shown[:100] + "..."
         super().__init__(f"{key}: {field + ': ' if field else ''}{shown} is not valid: {rule}")
-        self.key = key
-        self.field = field
-        self.rule = rule
 
 
 class CoordinatorFailed(PenstockError):
@@ -331,16 +253,15 @@ class CoordinatorFailed(PenstockError):
 class TransactionTooLarge(PenstockError):
     def __init__(self, what: str, count: int, count_max: int) -> None:
         super().__init__(f"a transaction of {count} {what}; at most {count_max} go into one")
-        self.count = count
-        self.count_max = count_max
 
 
 class AuthFailed(PenstockError):
-    """The text is for the log; the client is told nothing of it."""
+    """No auth server said who a client is and what it may do. The text is for the log; the client
+    is told nothing of it."""
 
 
 class Refused(PenstockError):
-    """`reason` is the text that NSQ's clients see."""
+    """A request that the rules forbid. `reason` is the text that NSQ's clients see."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -348,7 +269,7 @@ class Refused(PenstockError):
 
 
 class GrowthRefused(Refused):
-    pass
+    """A topic can't have this number of partitions, or not now."""
 
 
 class ChannelUnregistered(Refused):
@@ -386,8 +307,6 @@ class PartitionUnknown(Refused):
     def __init__(self, topic: str, number: int, count: int) -> None:
         there = "partition 0 alone" if count == 1 else f"partitions 0 to {count - 1}"
         super().__init__(f"topic {topic} has no partition {number}: it has {there}")
-        self.topic = topic
-        self.number = number
 
 
 class PartitionElsewhere(Refused):
@@ -397,8 +316,6 @@ class PartitionElsewhere(Refused):
         which = "no partition" if number is None else f"partition {number}"
         verb = "is" if number is None else "is not"
         super().__init__(f"{which} of topic {topic} {verb} led by this node")
-        self.topic = topic
-        self.number = number
 
 
 class SequenceGap(Refused):
@@ -428,7 +345,6 @@ class StageSuperseded(Refused):
     def __init__(self, app: str, version: int) -> None:
         super().__init__(f"a newer attempt stages version {version} of {app}")
         self.app = app
-        self.version = version
 
 
 class CommitGap(Refused):
@@ -449,7 +365,7 @@ class TopicChanged(Refused):
 
 
 class QueryRefused(PenstockError):
-    pass
+    """A SQL statement: it is wrong, or would write."""
 
 
 class ConnectFailed(ClientError):
@@ -560,12 +476,11 @@ class BundleBroken(PenstockError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
-        self.path = path
         self.reason = reason
 
 
 class IdNotMade(PenstockError):
-    """Try again a moment later."""
+    """A guid factory can't make a new id at this moment: try again a moment later."""
 
 
 class TimeBackwards(IdNotMade):
@@ -595,4 +510,4 @@ class IdPoolEmpty(PenstockError):
 
 
 class IdPoolClosed(PenstockError):
-    pass
+    """The pool of ids is not running."""

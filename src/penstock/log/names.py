@@ -18,9 +18,7 @@ _KINDS = {
     "spare": re.compile(r"spare-(\d+)\.log"),
     "cut": re.compile(r"cut-(\d+)-(\d{20})\.log"),  # its number, and its first message's offset
     "journal": re.compile(r"channels\.[012]"),
-    "stage": re.compile(
-        r".+\.stage"
-    ),  # of `stages`, or of a replica that a cluster has placed here
+    "stage": re.compile(r".+\.stage"),  # of `stages`, or of a replica of a cluster
 }
 
 
