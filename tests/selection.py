@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-PIECES = (("tests/spark/", "tests/pipelines/"), ("tests/nsqadmin/",))
+_NETWORK = "tests/e2e/cluster/test_network.py"  # its bridges disturb a browser at work
+PIECES = (("tests/spark/", "tests/pipelines/"), ("tests/nsqadmin/", _NETWORK))
 LONG = (
     "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
