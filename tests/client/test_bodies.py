@@ -151,7 +151,7 @@ def test_a_misspelt_option_names_the_nearest() -> None:
         settle_options(ProducerOptions(), {"publish_timout_s": 1})
 
 
-@each("kind", ["Lookup", "Connection", "Producer", "Idempotent", "Consumer"])
+@each("kind", ["Client", "Connection", "Publish", "Producer", "Idempotent", "Consumer"])
 def test_keywords_are_the_options(kind: str) -> None:
     fields = get_type_hints(getattr(client_options, f"{kind}Options"))
     keywords = get_type_hints(getattr(client_options, f"{kind}Keywords"))

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from penstock import limits
-from penstock.client.options import IdempotentOptions, LookupOptions, split_address
+from penstock.client.options import ClientOptions, IdempotentOptions, split_address
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetcher, public
 from penstock.net.http_client import Fetched
@@ -102,7 +102,7 @@ class Discovery:
     """Asks the lookupds, each `host:port` of its HTTP side or a URL."""
 
     def __init__(
-        self, lookupds: list[str], options: LookupOptions, port_key: str = "tcp_port"
+        self, lookupds: list[str], options: ClientOptions, port_key: str = "tcp_port"
     ) -> None:
         self._bases = [base_url(lookupd) for lookupd in dict.fromkeys(lookupds)]
         self._options = options

@@ -47,6 +47,8 @@ class IdempotentProducer(Publisher):
     `producer_epoch`: for fencing out a former life; see `numbering`. `changes`: fields of
     IdempotentOptions."""
 
+    options: IdempotentOptions
+
     def __init__(
         self,
         addresses: str | Sequence[str] = (),
@@ -57,8 +59,7 @@ class IdempotentProducer(Publisher):
         options: IdempotentOptions | None = None,
         **changes: Unpack[IdempotentKeywords],
     ) -> None:
-        self.options = settle_options(options or IdempotentOptions(), changes)
-        super().__init__(self.options)
+        super().__init__(settle_options(options or IdempotentOptions(), changes))
         self.counts = PublishCounts()
         self._numbering = Numbering(producer_id, producer_epoch)
         self._nodes = Nodes(addresses, lookupds, self.options)

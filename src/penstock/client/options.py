@@ -18,10 +18,15 @@ from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LookupOptions:
-    """For requests to nsqlookupds."""
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """For every client."""
 
+    user_agent: str = f"penstock/{__version__}"
+    tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
+    connect_timeout_s: float = 5.0  # of one attempt, greeting included
+    connect_required: bool = True  # entering fails when no given address can be reached
+    stop_timeout_s: float = 10.0  # how long closing waits for answers, or for messages in hand
     lookup_interval_s: float = 60.0  # between two rounds over the lookupds
     lookup_jitter: float = 0.3  # share of the interval that the first round may be late
     lookup_timeout_s: float = 5.0
@@ -29,15 +34,13 @@ class LookupOptions:
     lookup_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectionOptions(LookupOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions(ClientOptions):
     """For every connection to an nsqd."""
 
     client_id: str = ""  # "": the host's short name
     hostname: str = ""  # "": the host's name
-    user_agent: str = f"penstock/{__version__}"
     heartbeat_s: float = 30.0  # 1 to 60
-    tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
     tls_server_name: str = ""  # whose certificate is asked for; "": the address's host
     snappy: bool = False  # asked for; without it when nsqd does not offer it
     deflate: bool = False
@@ -45,48 +48,41 @@ class ConnectionOptions(LookupOptions):
     auth_secret: str = field(default="", repr=False)
     topology_region: str = ""
     topology_zone: str = ""
-    connect_timeout_s: float = 5.0  # of one attempt, greeting included
-    connect_required: bool = True  # entering fails when no given address can be reached
     reconnect_delay_s: float = 0.1  # after the first failure; doubles with each, with jitter
     reconnect_delay_max_s: float = 15.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProducerOptions(ConnectionOptions):
-    publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
+@dataclass(frozen=True, kw_only=True)
+class PublishOptions(ClientOptions):
+    """For both producers."""
+
+    publish_timeout_s: float = 30.0  # waiting for a connection, attempts and pauses, together
     serializer: Serializer = to_json  # of bodies that are neither bytes nor text
     middleware: Sequence[PublishMiddleware] = ()  # around each publish
-    unique_ids: bool = False  # each message gets a header UNIQ_KEY; topics need headers for it
-    retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
     pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
     pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX
-    stop_timeout_s: float = 10.0  # how long closing waits for answers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdempotentOptions(LookupOptions):
+@dataclass(frozen=True, kw_only=True)
+class ProducerOptions(ConnectionOptions, PublishOptions):
+    unique_ids: bool = False  # each message gets a header UNIQ_KEY; topics need headers for it
+    retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdempotentOptions(PublishOptions):
     """For an IdempotentProducer, which uses HTTP."""
 
-    tls: ssl.SSLContext | bool | None = None  # True: the system's authorities
     http_secret: str = field(default="", repr=False)  # where nsqd has an --http-secret-file
-    user_agent: str = f"penstock/{__version__}"
-    connect_timeout_s: float = 5.0
-    connect_required: bool = True  # entering fails when no nsqd can be reached
-    publish_timeout_s: float = 30.0  # all attempts and the pauses between them
     request_timeout_s: float = 10.0  # one attempt
     retry_delay_s: float = 0.1  # after the first failed attempt; doubles with each, with jitter
     retry_delay_max_s: float = 3.0
-    serializer: Serializer = to_json  # of bodies that are neither bytes nor text
-    middleware: Sequence[PublishMiddleware] = ()  # around each publish
     batch_count_max: int = 1000  # messages that go out together, at most
     batch_bytes_max: int = limits.MIB  # and their bytes
     requests_max: int = 32  # at a time, over all topics; one topic has one
-    pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
-    pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX
-    stop_timeout_s: float = 10.0  # how long closing waits for answers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ConsumerOptions(ConnectionOptions):
     max_in_flight: int = 200  # over all connections
     message_timeout_s: float = 0.0  # 0: nsqd's own; else 1 to 900
@@ -108,14 +104,18 @@ class ConsumerOptions(ConnectionOptions):
     backoff_max_s: float = 120.0  # 0: no back-off
     low_rdy_idle_s: float = 10.0  # fewer in flight than connections: an idle one passes its turn on
     low_rdy_hold_s: float = 30.0  # and a busy one after this long
-    stop_timeout_s: float = 10.0  # how long closing waits for messages in hand
 
 
 # The same fields as keywords: a type checker refuses a misspelt one, or one of a wrong type. A test
 # holds the two against each other.
 
 
-class LookupKeywords(TypedDict, total=False):
+class ClientKeywords(TypedDict, total=False):
+    user_agent: str
+    tls: ssl.SSLContext | bool | None
+    connect_timeout_s: float
+    connect_required: bool
+    stop_timeout_s: float
     lookup_interval_s: float
     lookup_jitter: float
     lookup_timeout_s: float
@@ -123,12 +123,10 @@ class LookupKeywords(TypedDict, total=False):
     lookup_headers: Mapping[str, str]
 
 
-class ConnectionKeywords(LookupKeywords, total=False):
+class ConnectionKeywords(ClientKeywords, total=False):
     client_id: str
     hostname: str
-    user_agent: str
     heartbeat_s: float
-    tls: ssl.SSLContext | bool | None
     tls_server_name: str
     snappy: bool
     deflate: bool
@@ -136,41 +134,31 @@ class ConnectionKeywords(LookupKeywords, total=False):
     auth_secret: str
     topology_region: str
     topology_zone: str
-    connect_timeout_s: float
-    connect_required: bool
     reconnect_delay_s: float
     reconnect_delay_max_s: float
 
 
-class ProducerKeywords(ConnectionKeywords, total=False):
+class PublishKeywords(ClientKeywords, total=False):
     publish_timeout_s: float
     serializer: Serializer
     middleware: Sequence[PublishMiddleware]
-    unique_ids: bool
-    retry: bool
     pending_count_max: int
     pending_bytes_max: int
-    stop_timeout_s: float
 
 
-class IdempotentKeywords(LookupKeywords, total=False):
-    tls: ssl.SSLContext | bool | None
+class ProducerKeywords(ConnectionKeywords, PublishKeywords, total=False):
+    unique_ids: bool
+    retry: bool
+
+
+class IdempotentKeywords(PublishKeywords, total=False):
     http_secret: str
-    user_agent: str
-    connect_timeout_s: float
-    connect_required: bool
-    publish_timeout_s: float
     request_timeout_s: float
     retry_delay_s: float
     retry_delay_max_s: float
-    serializer: Serializer
-    middleware: Sequence[PublishMiddleware]
     batch_count_max: int
     batch_bytes_max: int
     requests_max: int
-    pending_count_max: int
-    pending_bytes_max: int
-    stop_timeout_s: float
 
 
 class ConsumerKeywords(ConnectionKeywords, total=False):
@@ -193,10 +181,9 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     backoff_max_s: float
     low_rdy_idle_s: float
     low_rdy_hold_s: float
-    stop_timeout_s: float
 
 
-Options = TypeVar("Options", bound=LookupOptions)
+Options = TypeVar("Options", bound=ClientOptions)
 
 # Field, least, most: what nsqd would refuse, or what makes no sense.
 _RANGES: tuple[tuple[str, float, float], ...] = (

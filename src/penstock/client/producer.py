@@ -91,6 +91,8 @@ class Producer(Publisher):
     """`addresses`: one or several nsqds, `host:port` or unix socket paths. `lookupds`: HTTP
     addresses of nsqlookupds whose /nodes are used besides. `changes`: fields of ProducerOptions."""
 
+    options: ProducerOptions
+
     def __init__(
         self,
         addresses: str | Sequence[str] = (),
@@ -99,8 +101,7 @@ class Producer(Publisher):
         options: ProducerOptions | None = None,
         **changes: Unpack[ProducerKeywords],
     ) -> None:
-        self.options = settle_options(options or ProducerOptions(), changes)
-        super().__init__(self.options)
+        super().__init__(settle_options(options or ProducerOptions(), changes))
         self._timeout_s = self.options.publish_timeout_s
         self._ids = unique_ids() if self.options.unique_ids else None
         self._is_plain = self._ids is None and self._around is None

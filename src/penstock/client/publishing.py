@@ -21,28 +21,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
 
 from penstock import limits
 from penstock.client import framing
-from penstock.client.bodies import Serializer, check_several, encode
+from penstock.client.bodies import check_several, encode
 from penstock.client.middleware import Middleware, Next, chain
 from penstock.errors import ClientClosed, ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
 from penstock.wire.trace_ids import REPLY_BYTES, decode_reply
 
-
-class Bounds(Protocol):
-    @property
-    def serializer(self) -> Serializer: ...
-    @property
-    def middleware(self) -> Sequence[PublishMiddleware]: ...
-    @property
-    def pending_count_max(self) -> int: ...
-    @property
-    def pending_bytes_max(self) -> int: ...
-    @property
-    def stop_timeout_s(self) -> float: ...
+if TYPE_CHECKING:
+    from penstock.client.options import PublishOptions
 
 
 class NotStarted(ClientClosed):
@@ -65,9 +55,9 @@ def not_again(what: str, is_closed: bool) -> ClientClosed:
 class Publisher(ABC):
     """`start`, `pub` and how it publishes and ends are each producer's own."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self._around = chain(bounds.middleware, self._pass_on) if bounds.middleware else None
+    def __init__(self, options: PublishOptions) -> None:
+        self.options = options
+        self._around = chain(options.middleware, self._pass_on) if options.middleware else None
         self._tasks: set[asyncio.Task[Any]] = set()  # publishes with middleware around them
         self._task_bytes = 0
         self._pending_bytes = 0
@@ -111,7 +101,7 @@ class Publisher(ABC):
         if self._ended:
             return
         self._ended = True
-        timeout_s = self._bounds.stop_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self.options.stop_timeout_s if timeout_s is None else timeout_s
         until_s = time.monotonic() + timeout_s
         try:
             if self._tasks and timeout_s > 0:
@@ -156,15 +146,15 @@ class Publisher(ABC):
         `pending_count_max` publishes or `pending_bytes_max` bytes."""
         count = max(self.pending_count, len(self._tasks))
         size = max(self._pending_bytes, self._task_bytes)
-        bounds = self._bounds
-        data = encode(body, bounds.serializer)
-        if count >= bounds.pending_count_max or size + len(data) > bounds.pending_bytes_max:
+        options = self.options
+        data = encode(body, options.serializer)
+        if count >= options.pending_count_max or size + len(data) > options.pending_bytes_max:
             raise ProducerFull(count, size)
         return self.pub(topic, data)
 
     def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
-        data = encode(body, self._bounds.serializer)
+        data = encode(body, self.options.serializer)
         return self._publish(Outgoing(topic, [data], plain=True, delay_s=delay_s))
 
     async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
