@@ -24,6 +24,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -43,7 +44,8 @@ from penstock.takeover.diskqueue import (
     parse_meta,
 )
 
-READ_BYTES = 1 * limits.MIB  # of a file in memory at a time, and a message if that is larger
+# In memory at a time, or a message if that is larger; the queues of a topic are read side by side.
+READ_BYTES = 128 * limits.KIB
 SEARCH_BYTES = 4 * limits.KIB  # the first look behind damage, which is mostly small; then more
 LENGTH_MAX = LENGTH_MIN + limits.BODY_BYTES_CEILING
 META_BYTES_MAX = 256  # the longest is below 100
@@ -85,15 +87,8 @@ class Tally(msgspec.Struct):
 class RecordReader:
     """The records of one file from `start` on. `on_bad` receives bytes that are no record."""
 
-    def __init__(
-        self,
-        file: File,
-        start: int,
-        on_bad: Callable[[int, int], None],
-        read_bytes: int = READ_BYTES,
-    ) -> None:
+    def __init__(self, file: File, start: int, on_bad: Callable[[int, int], None]) -> None:
         self._file = file
-        self._read_bytes = read_bytes
         self._size = file.size()
         self._start = start
         self._on_bad = on_bad
@@ -147,7 +142,7 @@ class RecordReader:
 
     def _load(self, at: int, length: int) -> int:
         """Load [at, at + length) into memory; returns its position there."""
-        self._data = self._read(at, max(length, self._read_bytes))
+        self._data = self._read(at, max(length, READ_BYTES))
         self._base = at
         if len(self._data) < length:
             raise OSError(f"{self._file.path}: it has become shorter while it was read")
@@ -253,16 +248,10 @@ def _start(meta: Meta | None, number: int, size: int) -> int:
 
 
 def read_queue(
-    disk: Disk,
-    directory: str,
-    files: QueueFiles,
-    tally: Tally,
-    all_bad: bool = False,
-    read_bytes: int = READ_BYTES,
+    disk: Disk, directory: str, files: QueueFiles, tally: Tally, all_bad: bool = False
 ) -> Iterator[Record]:
     """Every unfinished message of a queue, in the order of its files. `all_bad` reads the whole of
-    `.bad` files, including messages that nsqd had read. `read_bytes` are in memory at a time, or a
-    message if that is larger. Raises OSError."""
+    `.bad` files, including messages that nsqd had read. Raises OSError."""
     meta = read_meta(disk, directory, files, tally)
     _note_missing(files, meta, tally)
     numbered = [(number, False, name) for number, name in files.data.items()]
@@ -270,11 +259,11 @@ def read_queue(
     for number, is_bad, name in sorted(numbered):
         with closing(disk.open(os.path.join(directory, name))) as file:
             if is_bad:
-                yield from _read_given_up(file, name, tally, all_bad, read_bytes)
+                yield from _read_given_up(file, name, tally, all_bad)
                 continue
             start = _start(meta, number, file.size())
             tally.passed_bytes += start
-            yield from _read_file(file, name, start, tally, read_bytes)
+            yield from _read_file(file, name, start, tally)
 
 
 def _note_missing(files: QueueFiles, meta: Meta | None, tally: Tally) -> None:
@@ -296,28 +285,21 @@ def _note_missing(files: QueueFiles, meta: Meta | None, tally: Tally) -> None:
             tally.note(f"{named}: missing, and so are the messages that nsqd wrote to it")
 
 
-def _read_file(
-    file: File, name: str, start: int, tally: Tally, read_bytes: int
-) -> Iterator[Record]:
-    def on_bad(at: int, end: int) -> None:
-        tally.note_bad(name, at, end)
-
-    for record in RecordReader(file, start, on_bad, read_bytes):
+def _read_file(file: File, name: str, start: int, tally: Tally) -> Iterator[Record]:
+    for record in RecordReader(file, start, partial(tally.note_bad, name)):
         tally.messages += 1
         tally.body_bytes += len(record.body)
         tally.ids_lost += record.id == NO_ID
         yield record
 
 
-def _read_given_up(
-    file: File, name: str, tally: Tally, all_bad: bool, read_bytes: int
-) -> Iterator[Record]:
+def _read_given_up(file: File, name: str, tally: Tally, all_bad: bool) -> Iterator[Record]:
     """The rest behind the first unreadable position, or all of it."""
     start = 0 if all_bad else _first_bad(file)
     tally.passed_bytes += start
     if start:
         tally.note(f"{name}: nsqd had read the first {start} bytes; they are not read again")
-    yield from _read_file(file, name, start, tally, read_bytes)
+    yield from _read_file(file, name, start, tally)
 
 
 def _first_bad(file: File) -> int:

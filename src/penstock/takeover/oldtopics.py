@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.log.disk import Disk
 from penstock.takeover.diskqueue import Metadata, OldFiles, QueueFiles, Record, queue_name
-from penstock.takeover.diskrecords import READ_BYTES, Tally, read_queue, unread_bytes
+from penstock.takeover.diskrecords import Tally, read_queue, unread_bytes
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 
@@ -47,11 +47,9 @@ class OldQueue:
         """Without finished messages."""
         return sum(unread_bytes(disk, source, one) for one in self.files)
 
-    def read(
-        self, disk: Disk, source: str, tally: Tally, all_bad: bool, read_bytes: int = READ_BYTES
-    ) -> Iterator[Record]:
+    def read(self, disk: Disk, source: str, tally: Tally, all_bad: bool) -> Iterator[Record]:
         for one in self.files:
-            yield from read_queue(disk, source, one, tally, all_bad, read_bytes)
+            yield from read_queue(disk, source, one, tally, all_bad)
 
     def report(self, tally: Tally) -> QueueReport:
         return QueueReport(self.name, [name for one in self.files for name in one.all], tally)

@@ -32,13 +32,12 @@ from penstock.log.fold import ChannelState, Group, state_entries
 from penstock.log.partition import PartitionLog
 from penstock.log.segment import LogSettings
 from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
-from penstock.takeover.diskrecords import READ_BYTES, Tally
+from penstock.takeover.diskrecords import Tally
 from penstock.takeover.merge import Entry, Merge, Segment
 from penstock.takeover.oldtopics import OldQueue, OldTopic, QueueReport
 
 BATCH_BYTES = 256 * limits.KIB  # of bodies: what a reader loads at a time
 BATCH_COUNT = 4096
-READ_TOTAL_BYTES = 64 * limits.MIB  # of queues that are read side by side, however many there are
 PROGRESS_COUNT = 4096  # records between two reports of progress
 PART_BYTES = 16 * limits.MIB  # of old data for each part: half a million entries at the very worst
 BUFFER_BYTES = 32 * limits.KIB  # of a part in memory
@@ -137,12 +136,9 @@ class TopicBuild:
             merge.settle(part)
         return merge
 
-    def _read(
-        self, queue: OldQueue, tally: Tally, read_bytes: int = READ_BYTES
-    ) -> Generator[Record]:
+    def _read(self, queue: OldQueue, tally: Tally) -> Generator[Record]:
         done = 0
-        all_bad = self._settings.all_bad
-        records = queue.read(self._disk, self._source, tally, all_bad, read_bytes)
+        records = queue.read(self._disk, self._source, tally, self._settings.all_bad)
         for ordinal, record in enumerate(records):
             yield record
             done += HEAD_BYTES + len(record.body)
@@ -156,18 +152,18 @@ class TopicBuild:
     def _write_log(self, log: PartitionLog, merge: Merge, segments: list[Segment]) -> None:
         """Queues that stand in several segments are read side by side."""
         writer = _LogWriter(log, self._ids, self._now_ns, self._settings.log.segment_bytes_max)
-        read_bytes = min(READ_BYTES, READ_TOTAL_BYTES // len(self._queues) + HEAD_BYTES)
+        read = [0] * len(self._queues)
         with ExitStack() as stack:
-            readers = [_Ordered(self._read(queue, Tally(), read_bytes)) for queue in self._queues]
-            for reader in readers:
-                stack.callback(reader.close)
-            for number, start, end in segments:
-                owners = merge.owners[number]
-                for ordinal, record in readers[number].between(start, end):
-                    if owners[ordinal] == number:
+            opened = [closing(self._read(queue, Tally())) for queue in self._queues]
+            readers = [stack.enter_context(one) for one in opened]
+            for number, _, end in segments:  # what a queue stores itself all stands in segments
+                owners = merge.owners[number][read[number] : end]
+                for owner, record in zip(owners, readers[number], strict=False):
+                    if owner == number:
                         writer.put(record)
-            for queue, reader, owners in zip(self._queues, readers, merge.owners, strict=True):
-                if reader.count() != len(owners):
+                read[number] = end
+            for number, queue in enumerate(self._queues):
+                if read[number] + sum(1 for _ in readers[number]) != len(merge.owners[number]):
                     raise StorageError(self._source, f"{queue.name} has changed while it was read")
         writer.flush()
 
@@ -236,32 +232,6 @@ class _Sorter:
                 Entry(id, digest, queue, ordinal, attempts)
                 for id, digest, ordinal, queue, attempts in _ENTRY.iter_unpack(data)
             )
-
-
-class _Ordered:
-    """The records of a queue with their ordinals, in one pass."""
-
-    def __init__(self, records: Generator[Record]) -> None:
-        self._records = records
-        self._next = 0
-
-    def between(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
-        """The present ones of [start, end); earlier ones are skipped."""
-        while self._next < end:
-            record = next(self._records, None)
-            if record is None:
-                return
-            ordinal, self._next = self._next, self._next + 1
-            if ordinal >= start:
-                yield ordinal, record
-
-    def count(self) -> int:
-        """Their number, once the rest is read."""
-        self._next += sum(1 for _ in self._records)
-        return self._next
-
-    def close(self) -> None:
-        self._records.close()
 
 
 class _LogWriter:
