@@ -16,7 +16,6 @@ from penstock.cluster.coordinator import (
     UNKNOWN,
     Compare,
     Delete,
-    Exists,
     Put,
     RevisionIs,
     Settled,
@@ -32,12 +31,10 @@ from penstock.cluster.documents import (
     MEMBERSHIP,
     NODE,
     RECORD,
-    SETTING,
     TOPIC,
     Channel,
     ChannelNumbers,
     Cluster,
-    ClusterSetting,
     Controller,
     EpochFloor,
     Lookup,
@@ -97,7 +94,6 @@ SAMPLES: list[tuple[str, Any, Any]] = [
         ),
     ),
     (ORDERS, RECORD, PartitionRecord(0, 0, None, (Member(1, 3, 9),), 1, (), 0)),
-    ("settings/pause", SETTING, ClusterSetting("1")),
 ]
 
 
@@ -292,7 +288,7 @@ def test_two_changes_of_a_key_follow_one_another() -> None:
 
 def test_a_change_larger_than_a_transaction_is_an_error() -> None:
     desk = Desk()
-    desk.propose("a", *(Exists(str(n)) for n in range(TRANSACTION_COMPARES_MAX + 1)))
+    desk.propose("a", *(RevisionIs(str(n), 0) for n in range(TRANSACTION_COMPARES_MAX + 1)))
     with pytest.raises(TransactionTooLarge, match="121 comparisons; at most 120"):
         desk.batches.flush()
 

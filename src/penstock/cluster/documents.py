@@ -26,6 +26,7 @@ from penstock.cluster.json_form import (
     parts,
     text,
 )
+from penstock.cluster.moves import MOVE, PartitionMove
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -166,16 +167,11 @@ class Rehash(NamedTuple):
     incarnation: Random  # of the process that does it
 
 
-class ClusterSetting(NamedTuple):
-    value: Annotated[str, text(10_000)]
-
-
 CLUSTER, NODE, LOOKUP = form_of(Cluster), form_of(NodeDocument), form_of(Lookup)
 MEMBERSHIP, CONTROLLER = form_of(Membership), form_of(Controller)
 TOPIC, CHANNEL = form_of(Topic), form_of(Channel)
 CHANNEL_NUMBERS = form_of(ChannelNumbers)
-EPOCH_FLOOR, SETTING = form_of(EpochFloor), form_of(ClusterSetting)
-REHASH = form_of(Rehash)
+EPOCH_FLOOR, REHASH = form_of(EpochFloor), form_of(Rehash)
 
 _MEMBER = parts(Member, node=_NODE, replica=_RANDOM, generation=_U63)
 _LEADER_ID = parts(LeaderId, node=_NODE, incarnation=_RANDOM, replica=_RANDOM)
@@ -205,12 +201,13 @@ Document = (
     | EpochFloor
     | Rehash
     | PartitionRecord
-    | ClusterSetting
+    | PartitionMove
 )
 
 # By the prefix of their keys; and what the rest of a key names, which raises ValueError.
 FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.PARTITIONS: (RECORD, keys.partition_of),
+    keys.MOVES: (MOVE, keys.partition_of),
     keys.NODES: (NODE, keys.node_of),
     keys.MEMBERS: (MEMBERSHIP, keys.node_of),
     keys.LOOKUPS: (LOOKUP, keys.name_of),
@@ -219,7 +216,6 @@ FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.NUMBERS: (CHANNEL_NUMBERS, keys.name_of),
     keys.EPOCHS: (EPOCH_FLOOR, keys.name_of),
     keys.REHASHES: (REHASH, keys.name_of),
-    keys.SETTINGS: (SETTING, keys.name_of),
 }
 
 

@@ -14,7 +14,6 @@
 | `partitions/<topic>/<n>` | Record | |
 | `moves/<topic>/<n>` | Move (of `moves`) | until it is done |
 | `rehash/<topic>` | Rehash | until it is done, or its node's lease ends |
-| `settings/<name>` | Setting | |
 
 Names of topics and channels have no slash, so that a key has one meaning.
 """
@@ -33,7 +32,6 @@ EPOCHS = "epochs/"
 PARTITIONS = "partitions/"
 MOVES = "moves/"
 REHASHES = "rehash/"
-SETTINGS = "settings/"
 
 
 class PartitionName(NamedTuple):
@@ -84,10 +82,6 @@ def partitions_of(topic_name: str) -> str:
 
 def rehash(topic_name: str) -> str:
     return REHASHES + topic_name
-
-
-def setting(name: str) -> str:
-    return SETTINGS + name
 
 
 def move(topic_name: str, number: int) -> str:

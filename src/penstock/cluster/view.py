@@ -40,7 +40,6 @@ from penstock.cluster.documents import (
     Channel,
     ChannelNumbers,
     Cluster,
-    ClusterSetting,
     Controller,
     EpochFloor,
     Lookup,
@@ -52,12 +51,13 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.moves import PartitionMove
 from penstock.errors import DocumentBroken, Refused
 from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=PartitionName | ChannelName)
-_MAY_GO = NodeDocument | Lookup | ClusterSetting | ChannelNumbers | Rehash
+_MAY_GO = NodeDocument | Lookup | ChannelNumbers | Rehash | PartitionMove
 _NO_REPLICA = 3  # a rank of a node, behind leaders and followers
 
 
@@ -165,8 +165,7 @@ class View:
         self.epochs: dict[str, Versioned[EpochFloor]] = {}
         self.partitions: ByTopic[PartitionName, PartitionRecord] = ByTopic(records or {})
         self.rehashes: dict[str, Versioned[Rehash]] = {}
-        self.settings: dict[str, Versioned[ClusterSetting]] = {}
-        self.others: dict[str, KeyValue] = {}  # of moves: as they stand
+        self.moves: dict[PartitionName, Versioned[PartitionMove]] = {}
         self._tables: dict[str, dict[Any, Versioned[Any]]] = {
             keys.PARTITIONS: self.partitions,
             keys.NODES: self.nodes,
@@ -177,7 +176,7 @@ class View:
             keys.NUMBERS: self.numbers,
             keys.EPOCHS: self.epochs,
             keys.REHASHES: self.rehashes,
-            keys.SETTINGS: self.settings,
+            keys.MOVES: self.moves,
         }
         self._pending: deque[KeyValue | tuple[str, int] | _End] = deque()
         self.is_listed = False  # all of the metadata has been read once
@@ -320,11 +319,8 @@ class View:
             self._refuse(entry.key, str(error))
             return
         if document is None:
-            self.others[entry.key] = entry
-            taken.append(
-                ViewChange(entry.key, None, Versioned(entry, entry.revision, entry.created))
-            )
-        elif row is None:
+            return  # of a newer release
+        if row is None:
             self._put_single(entry, document, taken)
         else:
             self._put_row(entry, document, *row, taken)
@@ -424,11 +420,8 @@ class View:
             before, self.controller = self.controller, None
             taken.append(ViewChange(key, before, None))
         else:
-            entry = self.others.pop(key, None)
             self.broken.pop(key, None)
             self._keys.discard(key)
-            if entry is not None:
-                taken.append(ViewChange(key, Versioned(entry, entry.revision, entry.created), None))
 
     def _may_go(self, key: str, document: Any) -> bool:
         if isinstance(document, Topic | Channel):

@@ -33,10 +33,9 @@ from penstock.cluster.controller import (
 from penstock.cluster.coordinator import Coordinator, Put, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import CONTROLLER, DRAINING, MAINTENANCE, REMOVED, NodeDocument
 from penstock.cluster.documents import Controller as ControllerDocument
-from penstock.cluster.moves import MOVE, PartitionMove
 from penstock.cluster.placement import NodeStanding
 from penstock.cluster.registration import Leased
-from penstock.cluster.view import View, ViewChange
+from penstock.cluster.view import View, ViewChange, revision_of
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.net.tasks import Tasks
@@ -181,12 +180,6 @@ class ControllerService:
 
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
     """The partitions of existing topics that may be changed."""
-    moves = {
-        keys.partition_of(key): (MOVE.decode(key, entry.value), entry.revision)
-        for key, entry in view.others.items()
-        if key.startswith(keys.MOVES)
-    }
-    nothing: tuple[PartitionMove | None, int] = (None, 0)
     found = {}
     for name, held in view.partitions.items():
         topic = view.topics.get(name.topic)
@@ -194,14 +187,14 @@ def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
             continue
         if held.document.identity != topic.document.identity:
             continue
-        move, move_revision = moves.get(name, nothing)
+        move = view.moves.get(name)
         found[name] = PartitionSeen(
             held.document,
             held.revision,
             topic.document.replicas,
             dict(topic.document.settings).get("durability") == "disk",
-            move,
-            move_revision,
+            move.document if move is not None else None,
+            revision_of(move),
         )
     return found
 
