@@ -55,29 +55,14 @@ class CreatedIs(NamedTuple):
     created: int
 
 
-class Exists(NamedTuple):
-    key: str
-
-
-class ValueIs(NamedTuple):
-    key: str
-    value: bytes
-
-
-Compare = RevisionIs | CreatedIs | Exists | ValueIs
+Compare = RevisionIs | CreatedIs
 
 
 def holds(compare: Compare, entry: KeyValue | None) -> bool:
     """`entry`: the current value of the compared key."""
-    match compare:
-        case RevisionIs(_, revision):
-            return (entry.revision if entry is not None else 0) == revision
-        case CreatedIs(_, created):
-            return (entry.created if entry is not None else 0) == created
-        case Exists():
-            return entry is not None
-        case ValueIs(_, value):
-            return entry is not None and entry.value == value
+    if isinstance(compare, RevisionIs):
+        return (entry.revision if entry is not None else 0) == compare.revision
+    return (entry.created if entry is not None else 0) == compare.created
 
 
 # --- actions ---

@@ -21,7 +21,6 @@ from penstock.cluster.coordinator import (
     Coordinator,
     CreatedIs,
     Delete,
-    Exists,
     Granted,
     KeyPage,
     KeyValue,
@@ -31,7 +30,6 @@ from penstock.cluster.coordinator import (
     RevisionIs,
     Settled,
     Transaction,
-    ValueIs,
 )
 from penstock.errors import TransactionTooLarge
 from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
@@ -285,7 +283,7 @@ def draw(dice: random.Random) -> tuple[Any, int]:
     key = f"k/{dice.randrange(6)}"
     back = dice.randrange(400)
     kinds: list[Any] = [Put(key, b"%d" % dice.randrange(3)), Put(key, b"x"), Delete(key)]
-    kinds += [RevisionIs(key, 0), CreatedIs(key, 0), Exists(key), ValueIs(key, b"1")]
+    kinds += [RevisionIs(key, 0), CreatedIs(key, 0)]
     kinds += [RevisionIs(key, back), CreatedIs(key, back)]
     return dice.choice(kinds), back
 

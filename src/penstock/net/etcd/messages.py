@@ -4,8 +4,6 @@
 |---|---|
 | `RevisionIs(key, n)` | MOD revision = n; 0 for a key that is not there |
 | `CreatedIs(key, n)` | CREATE revision = n; 0 for a key that is not there |
-| `Exists(key)` | VERSION > 0 |
-| `ValueIs(key, v)` | VALUE = v; never true of a key that is not there |
 | the operations | the success branch |
 | `Settled.found` | the failure branch: one range for each comparison |
 
@@ -19,8 +17,6 @@ from aetcd import rpc
 
 from penstock.cluster.coordinator import (
     Compare,
-    CreatedIs,
-    Exists,
     KeyEvent,
     KeyValue,
     Operation,
@@ -28,7 +24,6 @@ from penstock.cluster.coordinator import (
     RevisionIs,
     Settled,
     Transaction,
-    ValueIs,
 )
 from penstock.limits import LIST_PAGE_KEYS
 from penstock.replication.leader import Outcome
@@ -78,15 +73,9 @@ class Keys:
 
     def _compare(self, compare: Compare) -> Any:
         key, kinds = self.encode(compare.key), rpc.Compare
-        match compare:
-            case RevisionIs(_, revision):
-                return kinds(target=kinds.MOD, key=key, mod_revision=revision)
-            case CreatedIs(_, created):
-                return kinds(target=kinds.CREATE, key=key, create_revision=created)
-            case Exists():
-                return kinds(target=kinds.VERSION, result=kinds.GREATER, key=key, version=0)
-            case ValueIs(_, value):
-                return kinds(target=kinds.VALUE, key=key, value=value)
+        if isinstance(compare, RevisionIs):
+            return kinds(target=kinds.MOD, key=key, mod_revision=compare.revision)
+        return kinds(target=kinds.CREATE, key=key, create_revision=compare.created)
 
     def _operation(self, operation: Operation) -> Any:
         key = self.encode(operation.key)
