@@ -31,12 +31,11 @@ from penstock.client.framing import check_delay
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.producer import Producer
-from penstock.client.publishing import NotStarted, Published, To, not_again
+from penstock.client.publishing import NotStarted, Published, To, Where, not_again
 from penstock.errors import ClientClosed, MessageSettled
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Where = TypeVar("Where")
 
 
 def _with_arguments_of(
@@ -134,26 +133,25 @@ class _BlockingPublishing(_Blocking, Generic[Where]):
         self._close(lambda: self._producer.close(timeout_s))
 
     @overload
-    def pub(self, topic: str, body: object) -> None: ...
+    def pub(self, topic: str, body: object, **to: Unpack[To]) -> None: ...
     @overload
-    def pub(self, topic: str, body: object, *, trace_id: int) -> Where: ...
-    def pub(self, topic: str, body: object, *, trace_id: int | None = None) -> Where | None:
-        traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
-        where: Where | None = self._wait(lambda: self._producer.pub(topic, body, **traced))
-        return where
+    def pub(self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]) -> Where: ...
+    def pub(self, topic: str, body: object, **options: Any) -> Any:
+        return self._wait(lambda: self._producer.pub(topic, body, **options))
 
     @overload
-    def mpub(self, topic: str, bodies: Sequence[object]) -> None: ...
+    def mpub(self, topic: str, bodies: Sequence[object], **to: Unpack[To]) -> None: ...
     @overload
     def mpub(
-        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int]
+        self,
+        topic: str,
+        bodies: Sequence[object],
+        *,
+        trace_id: int | Sequence[int],
+        partition: int | None = None,
     ) -> Where: ...
-    def mpub(
-        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int] | None = None
-    ) -> Where | None:
-        traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
-        where: Where | None = self._wait(lambda: self._producer.mpub(topic, bodies, **traced))
-        return where
+    def mpub(self, topic: str, bodies: Sequence[object], **options: Any) -> Any:
+        return self._wait(lambda: self._producer.mpub(topic, bodies, **options))
 
     def dpub(self, topic: str, body: object, delay_s: float) -> None:
         self._wait(lambda: self._producer.dpub(topic, body, delay_s))
@@ -174,31 +172,7 @@ class BlockingProducer(_BlockingPublishing[Published]):
 
     @_with_arguments_of(Producer)
     def __init__(self, producer: Producer) -> None:
-        self._own = producer
         super().__init__(producer)
-
-    @overload
-    def pub(self, topic: str, body: object, **to: Unpack[To]) -> None: ...
-    @overload
-    def pub(self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]) -> Published: ...
-    def pub(self, topic: str, body: object, **options: Any) -> Published | None:
-        where: Published | None = self._wait(lambda: self._own.pub(topic, body, **options))
-        return where
-
-    @overload
-    def mpub(self, topic: str, bodies: Sequence[object], **to: Unpack[To]) -> None: ...
-    @overload
-    def mpub(
-        self,
-        topic: str,
-        bodies: Sequence[object],
-        *,
-        trace_id: int | Sequence[int],
-        partition: int | None = None,
-    ) -> Published: ...
-    def mpub(self, topic: str, bodies: Sequence[object], **options: Any) -> Published | None:
-        where: Published | None = self._wait(lambda: self._own.mpub(topic, bodies, **options))
-        return where
 
 
 class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, overload
 
 from penstock.client import framing
-from penstock.client.bodies import encode, encode_all
+from penstock.client.bodies import encode
 from penstock.client.discovery import Nodes
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import IdempotentKeywords, IdempotentOptions, settle_options
@@ -33,6 +33,7 @@ from penstock.client.publishing import (
     Outgoing,
     Published,
     Publisher,
+    To,
     check_plain,
     checked_ids,
     not_again,
@@ -41,13 +42,14 @@ from penstock.client.topic_publisher import Publish, PublishCounts, TopicPublish
 from penstock.errors import ConnectFailed
 
 
-class IdempotentProducer(Publisher):
+class IdempotentProducer(Publisher[Published | None]):
     """`addresses`: HTTP sides of nsqds, `host:port` or URLs; the first that answers is used.
     `lookupds`: HTTP addresses of nsqlookupds whose /nodes are used besides. `producer_id` and
     `producer_epoch`: for fencing out a former life; see `numbering`. `changes`: fields of
     IdempotentOptions."""
 
     options: IdempotentOptions
+    _only_plain = True
 
     def __init__(
         self,
@@ -117,31 +119,19 @@ class IdempotentProducer(Publisher):
     # --- publishing ---
 
     @overload
-    def pub(self, topic: str, body: object) -> asyncio.Future[None]: ...
+    def pub(self, topic: str, body: object, **to: Unpack[To]) -> asyncio.Future[None]: ...
     @overload
     def pub(
-        self, topic: str, body: object, *, trace_id: int
+        self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]
     ) -> asyncio.Future[Published | None]: ...
-    def pub(self, topic: str, body: object, *, trace_id: int | None = None) -> asyncio.Future[Any]:
+    def pub(
+        self, topic: str, body: object, *, trace_id: int | None = None, **to: Unpack[To]
+    ) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has stored it. With a trace id its result is the
         position of the message; None when that answer was lost, and nsqd only confirms the
         message."""
         data = encode(body, self.options.serializer)
-        return self._publish(Outgoing(topic, [data], plain=True, trace_id=trace_id))
-
-    @overload
-    def mpub(self, topic: str, bodies: Sequence[object]) -> asyncio.Future[None]: ...
-    @overload
-    def mpub(
-        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int]
-    ) -> asyncio.Future[Published | None]: ...
-    def mpub(
-        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int] | None = None
-    ) -> asyncio.Future[Any]:
-        """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
-        one for each (0: none), the result is that of `pub`, for the first of them."""
-        data = encode_all(bodies, self.options.serializer)
-        return self._publish(Outgoing(topic, data, several=True, plain=True, trace_id=trace_id))
+        return self._publish(Outgoing(topic, [data], plain=True, trace_id=trace_id, **to))
 
     # --- from here on: how ---
 

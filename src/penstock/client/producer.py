@@ -31,7 +31,7 @@ from typing import Any, Unpack, overload
 
 from penstock.client import framing, publishing
 from penstock.client.backoff import Delays
-from penstock.client.bodies import encode, encode_all
+from penstock.client.bodies import encode
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.ids import unique_ids
@@ -87,7 +87,7 @@ _Pending = tuple[asyncio.Future[Any], bytes, float, bool]
 _GOES_ON = frozenset({"E_EXT_NOT_SUPPORT", "E_FAILED_ON_NOT_WRITABLE"})
 
 
-class Producer(Publisher):
+class Producer(Publisher[Published]):
     """`addresses`: one or several nsqds, `host:port` or unix socket paths. `lookupds`: HTTP
     addresses of nsqlookupds whose /nodes are used besides. `changes`: fields of ProducerOptions."""
 
@@ -176,33 +176,6 @@ class Producer(Publisher):
         if head is None:
             head = self._new_head(topic)
         return self._send(framing.sized(head, body))
-
-    @overload
-    def mpub(
-        self, topic: str, bodies: Sequence[object], **to: Unpack[To]
-    ) -> asyncio.Future[None]: ...
-    @overload
-    def mpub(
-        self,
-        topic: str,
-        bodies: Sequence[object],
-        *,
-        trace_id: int | Sequence[int],
-        partition: int | None = None,
-    ) -> asyncio.Future[Published]: ...
-    def mpub(
-        self,
-        topic: str,
-        bodies: Sequence[object],
-        *,
-        trace_id: int | Sequence[int] | None = None,
-        **to: Unpack[To],
-    ) -> asyncio.Future[Any]:
-        """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
-        them. With a trace id for all, or one for each (0: none), the result is the position of the
-        first."""
-        data = encode_all(bodies, self.options.serializer)
-        return self._publish(Outgoing(topic, data, several=True, trace_id=trace_id, **to))
 
     # --- from here on: how ---
 

@@ -21,11 +21,21 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NamedTuple,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from penstock import limits
 from penstock.client import framing
-from penstock.client.bodies import check_several, encode
+from penstock.client.bodies import check_several, encode, encode_all
 from penstock.client.middleware import Middleware, Next, chain
 from penstock.errors import ClientClosed, ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
@@ -33,6 +43,8 @@ from penstock.wire.trace_ids import REPLY_BYTES, decode_reply
 
 if TYPE_CHECKING:
     from penstock.client.options import PublishOptions
+
+Where = TypeVar("Where")
 
 
 class NotStarted(ClientClosed):
@@ -52,8 +64,11 @@ def not_again(what: str, is_closed: bool) -> ClientClosed:
     return ClientClosed(what) if is_closed else AlreadyStarted(what)
 
 
-class Publisher(ABC):
-    """`start`, `pub` and how it publishes and ends are each producer's own."""
+class Publisher(ABC, Generic[Where]):
+    """`start`, `pub` and how it publishes and ends are each producer's own. `Where`: the result of
+    a publish with a trace id."""
+
+    _only_plain = False  # no publish of it has a partition, a key or headers
 
     def __init__(self, options: PublishOptions) -> None:
         self.options = options
@@ -151,6 +166,36 @@ class Publisher(ABC):
         if count >= options.pending_count_max or size + len(data) > options.pending_bytes_max:
             raise ProducerFull(count, size)
         return self.pub(topic, data)
+
+    @overload
+    def mpub(
+        self, topic: str, bodies: Sequence[object], **to: Unpack[To]
+    ) -> asyncio.Future[None]: ...
+    @overload
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[object],
+        *,
+        trace_id: int | Sequence[int],
+        partition: int | None = None,
+    ) -> asyncio.Future[Where]: ...
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[object],
+        *,
+        trace_id: int | Sequence[int] | None = None,
+        **to: Unpack[To],
+    ) -> asyncio.Future[Any]:
+        """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
+        them. With a trace id for all, or one for each (0: none), the result is that of `pub`, for
+        the first of them."""
+        data = encode_all(bodies, self.options.serializer)
+        plain = self._only_plain
+        return self._publish(
+            Outgoing(topic, data, several=True, plain=plain, trace_id=trace_id, **to)
+        )
 
     def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
