@@ -11,7 +11,6 @@ how they are used, `options` lists what they can be told, and every error they r
 from penstock.client.admin import Admin as Admin
 from penstock.client.blocking import BlockingConsumer as BlockingConsumer
 from penstock.client.blocking import BlockingIdempotentProducer as BlockingIdempotentProducer
-from penstock.client.blocking import BlockingMessage as BlockingMessage
 from penstock.client.blocking import BlockingProducer as BlockingProducer
 from penstock.client.consumer import Consumer as Consumer
 from penstock.client.consumer import Counts as Counts

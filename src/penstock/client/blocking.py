@@ -21,18 +21,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 import uvloop
 
 from penstock.client.consumer import Consumer, Counts
-from penstock.client.framing import check_delay
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.producer import Producer
 from penstock.client.publishing import NotStarted, Published, To, Where, not_again
-from penstock.errors import ClientClosed, MessageSettled
+from penstock.client.subscription import Subscription
+from penstock.errors import ClientClosed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -183,76 +183,27 @@ class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):
         super().__init__(producer)
 
 
-class BlockingMessage:
-    """As `Message`, for use in other threads than the loop's."""
+class _InLoop:
+    """In place of a message's subscription, where another thread than the loop's has the message:
+    the loop does what it asks for."""
 
-    __slots__ = ("_consumer", "_message", "attempts", "body", "id", "settled", "timestamp_ns")
+    def __init__(
+        self, subscription: Subscription, do: Callable[[Callable[[], object]], None]
+    ) -> None:
+        self._subscription = subscription
+        self._do = do
 
-    def __init__(self, message: Message, consumer: BlockingConsumer) -> None:
-        self._message = message
-        self._consumer = consumer
-        self.id = message.id
-        self.body = message.body
-        self.attempts = message.attempts
-        self.timestamp_ns = message.timestamp_ns
-        self.settled = False
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subscription, name)
 
-    @property
-    def text(self) -> str:
-        return self._message.text
+    def finish(self, message: Message) -> None:
+        self._do(partial(self._subscription.finish, message))
 
-    @overload
-    def json(self) -> Any: ...
-    @overload
-    def json(self, type: type[T]) -> T: ...
-    def json(self, type: Any = Any) -> Any:
-        return self._message.json(type)
+    def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None:
+        self._do(partial(self._subscription.requeue, message, delay_ms, backoff))
 
-    @property
-    def address(self) -> str:
-        return self._message.address
-
-    @property
-    def topic(self) -> str:
-        return self._message.topic
-
-    @property
-    def channel(self) -> str:
-        return self._message.channel
-
-    @property
-    def partition(self) -> int | None:
-        return self._message.partition
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return self._message.headers
-
-    @property
-    def key(self) -> str | None:
-        return self._message.key
-
-    def fin(self) -> None:
-        self._settle()
-        self._consumer._do(self._message.fin)
-
-    def req(self, delay_s: float = 0.0, *, backoff: bool = False) -> None:
-        check_delay(delay_s)  # here: the loop's thread has nobody to tell
-        self._settle()
-        self._consumer._do(lambda: self._message.req(delay_s, backoff=backoff))
-
-    ack = fin
-    nack = req
-
-    def touch(self) -> None:
-        if self.settled:
-            raise MessageSettled(self.id)
-        self._consumer._do(self._message.touch)
-
-    def _settle(self) -> None:
-        if self.settled:
-            raise MessageSettled(self.id)
-        self.settled = True
+    def touch(self, message: Message) -> None:
+        self._do(partial(self._subscription.touch, message))
 
 
 class BlockingConsumer(_Blocking):
@@ -293,14 +244,14 @@ class BlockingConsumer(_Blocking):
     def counts(self) -> Counts:
         return self._consumer.counts
 
-    def __iter__(self) -> Iterator[BlockingMessage]:
+    def __iter__(self) -> Iterator[Message]:
         while True:
             message = self.get()
             if message is None:
                 return
             yield message
 
-    def get(self, timeout_s: float | None = None) -> BlockingMessage | None:
+    def get(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None when there is none within `timeout_s`, or none any more."""
         thread = self._running()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -309,7 +260,9 @@ class BlockingConsumer(_Blocking):
                 while self._ready:
                     message = self._ready.popleft()
                     if not message.lost:
-                        return BlockingMessage(message, self)
+                        there = _InLoop(message._subscription, self._do)
+                        message._subscription = cast(Subscription, there)
+                        return message
             left_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0)
             if not thread.call(self._fetch(left_s)):
                 return None
