@@ -8,7 +8,7 @@ import pytest
 from cases import each
 from penstock.client import Admin, Consumer, Message, Producer
 from penstock.client.framing import FrameBroken
-from penstock.client.subscription import split_envelope, split_headers
+from penstock.client.subscription import EnvelopedMessage, HeadedMessage
 from penstock.testing import TestBroker
 
 
@@ -69,13 +69,13 @@ async def test_a_message_says_where_it_comes_from(penstock_broker: TestBroker) -
     assert await seen("without", "plain", 1) == {(b"three", "without", None, None, "")}
 
 
-@each("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])
-def test_invalid_envelopes(rest: bytes) -> None:
+@each(
+    ("kind", "rest"),
+    [
+        *[(EnvelopedMessage, one) for one in (b"", b"\0", b"\0\1", b"\0\1\2", b"\0\0\1\0\2k")],
+        *[(HeadedMessage, one) for one in (b"", b"\x01x", b"\4", b"\4\0", b"\4\0\5{}")],
+    ],
+)
+def test_what_stands_in_front_of_a_body_is_checked(kind: Any, rest: bytes) -> None:
     with pytest.raises(FrameBroken):
-        split_envelope(rest)
-
-
-@each("rest", [b"", b"\x01x", b"\x04", b"\x04\x00", b"\x04\x00\x05{}"])
-def test_invalid_header_sections(rest: bytes) -> None:
-    with pytest.raises(FrameBroken):
-        split_headers(rest)
+        kind(None, 0, 1, b"", rest)

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.client import framing
 from penstock.client.framing import FrameBroken, FrameReader
@@ -182,77 +182,52 @@ _PARTITION = struct.Struct(">H")
 
 
 class HeadedMessage(Message):
-    __slots__ = ("_headers",)
+    __slots__ = ("_value", "_version")
+    _begin = 0
+    _versions: tuple[int, ...] = (_NONE, _JSON)
 
     def __init__(
         self, subscription: Subscription, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
         """Raises FrameBroken."""
-        text, body = split_headers(rest)
+        self._version, self._value, body = _split(rest, self._begin, self._versions)
         super().__init__(subscription, timestamp_ns, attempts, id, body)
-        self._headers = text
 
     @property
     def headers(self) -> dict[str, Any]:
-        return json.loads(self._headers) if self._headers else {}
+        return json.loads(self._value) if self._value and self._version == _JSON else {}
 
 
-class EnvelopedMessage(Message):
-    __slots__ = ("_envelope",)
+class EnvelopedMessage(HeadedMessage):
+    __slots__ = ("_partition",)
+    _begin = _PARTITION.size
+    _versions = (_NONE, _KEY, _JSON)
 
     def __init__(
         self, subscription: Subscription, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
     ) -> None:
-        """Raises FrameBroken."""
-        self._envelope, body = split_envelope(rest)
-        super().__init__(subscription, timestamp_ns, attempts, id, body)
+        super().__init__(subscription, timestamp_ns, attempts, id, rest)
+        (self._partition,) = _PARTITION.unpack_from(rest)
 
     @property
     def partition(self) -> int:
-        return self._envelope.partition
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return json.loads(self._envelope.headers) if self._envelope.headers else {}
+        return int(self._partition)
 
     @property
     def key(self) -> str | None:
-        if self._envelope.key:
-            return self._envelope.key.decode("utf-8", "surrogateescape")
+        if self._version == _KEY:
+            return self._value.decode("utf-8", "surrogateescape") or None
         return super().key
 
 
-class Envelope(NamedTuple):
-    partition: int
-    headers: bytes  # their text; empty for none
-    key: bytes  # of a message without headers; empty for none
-
-
-def split_envelope(rest: bytes) -> tuple[Envelope, bytes]:
-    """The envelope, and the body. Raises FrameBroken."""
-    if len(rest) < _PARTITION.size:
-        raise FrameBroken(f"a message of {len(rest)} bytes has no envelope")
-    (partition,) = _PARTITION.unpack_from(rest)
-    version, value, body = _split(rest, _PARTITION.size, (_KEY, _JSON))
-    if version == _KEY:
-        return Envelope(partition, b"", value), body
-    return Envelope(partition, value, b""), body
-
-
-def split_headers(rest: bytes) -> tuple[bytes, bytes]:
-    """The headers' text, empty for none, and the body. Raises FrameBroken."""
-    _, text, body = _split(rest, 0, (_JSON,))
-    return text, body
-
-
-def _split(rest: bytes, begin: int, versions: tuple[int, ...]) -> tuple[int, bytes, bytes]:
-    """The version of the envelope, its value, and the rest."""
+def _split(rest: bytes, begin: int, versions: Sequence[int]) -> tuple[int, bytes, bytes]:
+    """The version of the headers, their value, and the body."""
     version = rest[begin] if len(rest) > begin else -1
+    start = begin + _HEAD.size
+    if version not in versions or (version != _NONE and len(rest) < start):
+        raise FrameBroken(f"a message has headers of version {version}")
     if version == _NONE:
         return version, b"", rest[begin + 1 :]
-    start = begin + _HEAD.size
-    if version not in versions or len(rest) < start:
-        raise FrameBroken(f"a message has headers of version {version}")
     end = start + _HEAD.unpack_from(rest, begin)[1]
     if end > len(rest):
         raise FrameBroken(f"a message of {len(rest)} bytes has headers up to {end}")
