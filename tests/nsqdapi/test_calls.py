@@ -9,6 +9,7 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.errors import RangeCorrupt
+from penstock.net.outgoing import code_of
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import AnswerInvalid, Call, Committed, LogSpan, Move, Positions, Stage
 
@@ -169,5 +170,5 @@ def test_refusals_have_a_status_and_a_name() -> None:
     assert (refused.status, refused.code) == (410, "OFFSET_GONE")
     assert refused.document["earliest"] == 7
     for body in (b"", b"oh no", b"[1]", b'{"message":7}', b"[" * 100_000):
-        assert calls.code_of(body) == ""
+        assert code_of(body) == ""
     assert calls.refusal("u", 500, b"oh no").document == {}

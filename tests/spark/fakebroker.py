@@ -141,9 +141,9 @@ def _positions(
             left = sum(len(batch) for batch in batches if _end_of(batch) > first)
             topics[name]["partitions"][str(number)]["bytes_from"] = left
     missing = [n for n in asked if n not in broker.topics]
-    ended = {n: ends for n, ends in broker.ended.items() if n in asked}
-    by_partition = {n: ends for n, ends in broker.ended_partitions.items() if n in asked}
-    document = {"missing": missing, "ended": ended, "ended_partitions": by_partition}
+    logs = {n: {i: {0: end} for i, end in ends.items()} for n, ends in broker.ended.items()}
+    ended = {n: ends for n, ends in (logs | broker.ended_partitions).items() if n in asked}
+    document = {"missing": missing, "ended_partitions": ended}
     if (cluster := broker.cluster) is not None:
         elsewhere: dict[str, dict[str, Any]] = {}
         for name in names:

@@ -27,11 +27,12 @@ from penstock.client.options import ClientOptions, IdempotentOptions, split_addr
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetcher, public
 from penstock.net.http_client import Fetched
+from penstock.net.outgoing import document_of
 from penstock.net.query import whole_number
 from penstock.net.secret_file import bearer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
-from penstock.nsqdapi.calls import Call, bracketed, document_of
+from penstock.nsqdapi.calls import Call, bracketed
 from penstock.wire.names import is_valid_name
 
 

@@ -53,8 +53,9 @@ from penstock.errors import (
 from penstock.kernel import id_at
 from penstock.net.fetch import public
 from penstock.net.http_client import Fetched
+from penstock.net.outgoing import document_of
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.calls import Query, document_of
+from penstock.nsqdapi.calls import Query
 from penstock.wire.frames import encode_bodies
 from penstock.wire.names import is_ephemeral
 

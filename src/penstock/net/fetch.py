@@ -27,6 +27,7 @@ from penstock.net.outgoing import (
     Headers,
     HttpFailed,
     Outgoing,
+    code_of,
     https_port,
 )
 
@@ -108,7 +109,7 @@ class Fetcher:
 
     def _document(self, url: str, answer: Fetched) -> Any:
         if answer.status != 200:
-            reason = f"got response {answer.status}{_message(answer)}"
+            reason = f"got response {answer.status} {code_of(answer.body)}".rstrip()
             raise FetchFailed(public(url), reason, answer.status)
         try:
             return json.loads(answer.body)
@@ -178,15 +179,6 @@ def _secure(origin: str, port: int) -> str:
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     return f"https://{user}{host}:{port}"
-
-
-def _message(answer: Fetched) -> str:
-    """The code of NSQ's error form, where the answer has it."""
-    try:
-        message = json.loads(answer.body)["message"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return ""
-    return f" {message}" if isinstance(message, str) else ""
 
 
 async def gather_json(fetcher: Fetcher, urls: list[str]) -> list[Any]:

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from string import punctuation
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from penstock import __version__, limits
@@ -130,13 +130,23 @@ class Outgoing:
 
 def https_port(status: int, body: bytes) -> int:
     """Where a daemon that requires TLS has to be asked instead; 0: it is no such answer."""
-    if status != 403:
-        return 0
-    try:
-        port = json.loads(body)["https_port"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return 0
+    port = (document_of(body) or {}).get("https_port") if status == 403 else 0
     return port if type(port) is int and 0 < port < 65536 else 0
+
+
+def document_of(body: bytes) -> dict[str, Any] | None:
+    """None when it is no JSON object."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def code_of(body: bytes) -> str:
+    """The code of NSQ's error form; empty when the answer has none."""
+    code = (document_of(body) or {}).get("message")
+    return code if isinstance(code, str) else ""
 
 
 def _split(url: str) -> SplitResult:

@@ -18,9 +18,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.net.http_client import Fetched
+from penstock.net.outgoing import code_of
 from penstock.net.secret_file import bearer
 from penstock.nsqdapi.aio import exchange
-from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, code_of, stats_query
+from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, stats_query
 
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import BrokerRefused, PenstockError, RangeCorrupt
+from penstock.net.outgoing import code_of, document_of
 
 T = TypeVar("T")
 Query = Sequence[tuple[str, str]]
@@ -65,21 +66,6 @@ def target(path: str, query: Query | Mapping[str, str] | None) -> str:
 # --- refusals ---
 
 
-def document_of(body: bytes) -> dict[str, Any] | None:
-    """None when it is no JSON object."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def code_of(body: bytes) -> str:
-    """nsqd's name of the error; empty when the answer has none."""
-    code = (document_of(body) or {}).get("message")
-    return code if isinstance(code, str) else ""
-
-
 def refusal(url: str, status: int, body: bytes) -> BrokerRefused:
     code, document = code_of(body), document_of(body) or {}
     if (status, code) == (404, "NOT_FOUND"):
@@ -118,19 +104,9 @@ Ends = dict[str, dict[str, dict[int, int]]]
 class Positions(msgspec.Struct, frozen=True):
     topics: dict[str, TopicSpans]
     missing: tuple[str, ...] = ()
-    ended: dict[str, dict[str, int]] = {}  # of these names: deleted logs by identity, and their end
-    ended_partitions: Ends = {}  # the same of every partition
+    ends: Ends = msgspec.field(name="ended_partitions", default_factory=dict)
     elsewhere: dict[str, Elsewhere] = {}
     nodes: tuple[str, ...] = ()  # HTTP addresses of the cluster's nodes; none: it is in no cluster
-
-    @property
-    def ends(self) -> Ends:
-        """An nsqd from before topics had several partitions gives one for each log."""
-        first = {
-            name: {identity: {0: end} for identity, end in logs.items()}
-            for name, logs in self.ended.items()
-        }
-        return first | self.ended_partitions
 
 
 # By topic: offsets by partition, or that of partition 0.
@@ -186,8 +162,7 @@ def joined(parts: Iterable[Positions]) -> Positions:
     return Positions(
         {name: spans for part in listed for name, spans in part.topics.items()},
         tuple(name for part in listed for name in part.missing),
-        {name: ends for part in listed for name, ends in part.ended.items()},
-        {name: ends for part in listed for name, ends in part.ended_partitions.items()},
+        {name: ends for part in listed for name, ends in part.ends.items()},
         {name: one for part in listed for name, one in part.elsewhere.items()},
         listed[-1].nodes if listed else (),
     )

@@ -218,7 +218,7 @@ class BrokerApi:
             topics=dict(sorted(topics.items())),
             missing=tuple(name for name in here.missing if name not in topics),
             elsewhere=offline,
-            ended_partitions=_latest([here.ends, *(one.ends for one in there.values())]),
+            ends=_latest([here.ends, *(one.ends for one in there.values())]),
         )
 
     def _asked(self, here: Positions, froms: Froms | None) -> dict[str, Positions]:

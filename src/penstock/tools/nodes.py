@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
-from penstock.net.outgoing import words_of
+from penstock.net.outgoing import code_of, document_of, words_of
 from penstock.nsqdapi.blocking import (
     FAILURES,
     IS_TCP_PORT,
@@ -22,7 +22,7 @@ from penstock.nsqdapi.blocking import (
     Link,
     address_of_url,
 )
-from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, query_of, target
+from penstock.nsqdapi.calls import AnswerInvalid, Call, query_of, target
 from penstock.tools.output import DONE, FAILED, Output, Row
 
 T = TypeVar("T")
