@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,10 @@ def file_fd(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
+def read(bulk: BulkThread, fd: int, position: int, done: Callable[[BulkResult], None]) -> None:
+    bulk.give(lambda kernel, token: kernel.read(token, fd, position, 1), done)
+
+
 def test_more_jobs_than_may_be_out_wait_in_line(
     file_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +44,7 @@ def test_more_jobs_than_may_be_out_wait_in_line(
                 all_done.set()
 
         for number in range(10):
-            bulk.read(file_fd, number, 1, done)
+            read(bulk, file_fd, number, done)
         assert len(bulk._out) == 2
         await all_done.wait()
         bulk.close()
@@ -54,10 +58,10 @@ def test_close_cancels_unfinished_jobs(file_fd: int) -> None:
         bulk = BulkThread(asyncio.get_running_loop())
         found: list[BulkResult] = []
         for _ in range(limits.BULK_JOBS_MAX + 5):
-            bulk.read(file_fd, 0, 1, found.append)
+            read(bulk, file_fd, 0, found.append)
         bulk.close()
         assert len(found) == limits.BULK_JOBS_MAX + 5
-        bulk.read(file_fd, 0, 1, found.append)
+        read(bulk, file_fd, 0, found.append)
         assert len(found) == limits.BULK_JOBS_MAX + 5  # never within the call
         await asyncio.sleep(0)
         bulk.close()

@@ -34,32 +34,8 @@ class BulkThread:
         self._line: deque[tuple[Callable[[Bulk, int], None], Done]] = deque()
         self._closed = False
 
-    def check(
-        self,
-        file_fd: int,
-        position: int,
-        expected: int,
-        end: int,
-        limit: int,
-        from_offset: int,
-        to_offset: int,
-        bytes_max: int,
-        done: Done,
-    ) -> None:
-        """See `kernel/bulk.pyi`; so below."""
-        where = (file_fd, position, expected, end, limit, from_offset, to_offset, bytes_max)
-        self._give(lambda bulk, token: bulk.check(token, *where), done)
-
-    def send(
-        self, socket_fd: int, head: bytes, file_fd: int, position: int, length: int, done: Done
-    ) -> None:
-        what = (socket_fd, head, file_fd, position, length)
-        self._give(lambda bulk, token: bulk.send(token, *what), done)
-
-    def read(self, file_fd: int, position: int, length: int, done: Done) -> None:
-        self._give(lambda bulk, token: bulk.read(token, file_fd, position, length), done)
-
-    def _give(self, start: Callable[[Bulk, int], None], done: Done) -> None:
+    def give(self, start: Callable[[Bulk, int], None], done: Done) -> None:
+        """`start` begins a job of the kernel's (`kernel/bulk.pyi`), with this number."""
         self._serial += 1
         if self._closed:
             self._loop.call_soon(done, _cancelled(self._serial))
@@ -81,7 +57,7 @@ class BulkThread:
         for result in self._started().finished():
             self._out.pop(result.token)(result)
         while self._line and len(self._out) < limits.BULK_JOBS_MAX:
-            self._give(*self._line.popleft())
+            self.give(*self._line.popleft())
 
     def close(self) -> None:
         """Unfinished jobs are cancelled."""
@@ -133,7 +109,8 @@ class FileBody:
 
         fd = os.dup(socket_fd)  # it stays, and stays this socket, when its owner closes his
         self._socket_fd = fd
-        self._bulk.send(fd, head, self._file_fd, self._position, self.length, finished)
+        what = fd, head, self._file_fd, self._position, self.length
+        self._bulk.give(lambda bulk, token: bulk.send(token, *what), finished)
 
     def cancel(self) -> None:
         """The running job ends soon, and with an error."""
@@ -158,8 +135,8 @@ class FileBody:
             self.release()
             done(error)
         elif self._left:
-            length = min(self._left, limits.BULK_SLICE_BYTES)
-            self._bulk.read(self._file_fd, self._position, length, finished)
+            where = self._file_fd, self._position, min(self._left, limits.BULK_SLICE_BYTES)
+            self._bulk.give(lambda bulk, token: bulk.read(token, *where), finished)
         else:
             self.release()
             done(b"")

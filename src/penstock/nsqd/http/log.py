@@ -136,7 +136,8 @@ def fetch(call: Call) -> None:
     bulk = call.deps.bulk
     limit = -1 if file_range.limit is None else file_range.limit
     where = (file_range.descriptor, file_range.position, file_range.expected, file_range.end, limit)
-    bulk.check(*where, from_offset, min(to_offset, reader.end), bytes_max, checked)
+    wanted = from_offset, min(to_offset, reader.end), bytes_max
+    bulk.give(lambda kernel, token: kernel.check(token, *where, *wanted), checked)
 
 
 def offset(call: Call) -> None:
