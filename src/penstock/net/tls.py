@@ -119,20 +119,6 @@ class Tls:
         return ""
 
 
-def client_context(
-    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
-) -> ssl.SSLContext:
-    """Of who asks daemons. Raises OSError (ssl.SSLError is one) when a file cannot be used."""
-    context = ssl.create_default_context(cafile=root_ca_file or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if cert or key:
-        context.load_cert_chain(cert, key or None, _no_password)
-    return context
-
-
 class TlsFiles(NamedTuple):
     """Of who asks daemons: authorities, certificate and key; "": the system's, and none."""
 
@@ -142,8 +128,15 @@ class TlsFiles(NamedTuple):
     skip_verify: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """Raises OSError."""
-        return client_context(*self)
+        """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
+        context = ssl.create_default_context(cafile=self.ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.skip_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.cert or self.key:
+            context.load_cert_chain(self.cert, self.key or None, _no_password)
+        return context
 
 
 def http_client_tls(files: TlsFiles) -> ssl.SSLContext | None:

@@ -28,7 +28,7 @@ from penstock.command.run import run
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.net.tls import client_context
+from penstock.net.tls import TlsFiles
 from penstock.tools.output import WrongUse
 from penstock.wire.names import is_valid_name
 
@@ -112,7 +112,7 @@ def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
         if not _boolean(tls.get("tls_v1", "false")):
             return None
         skips = _boolean(tls.get("tls_insecure_skip_verify", "false"))
-        return client_context(root, cert, key, skips)
+        return TlsFiles(root, cert, key, skips).context()
     except (OSError, ValueError) as error:
         shown = ", ".join(f"{name},{value}" for name, value in sorted(tls.items()))
         raise ConfigError(flag, shown, f"cannot be used: {error}") from error
