@@ -66,12 +66,6 @@ class BodyRoom:
             bytes_max -= bytes_max // 4
         return self.held_bytes + count <= bytes_max
 
-    def take(self, count: int) -> None:
-        self.held_bytes += count
-
-    def give(self, count: int) -> None:
-        self.held_bytes -= count
-
 
 def framing_max(body_bytes: int) -> int:
     """The maximum framing bytes for this much of a chunked body."""
@@ -198,7 +192,7 @@ class Incoming:
     def let_go(self, count: int) -> None:
         """The bytes of an answered body."""
         self.held_bytes -= count
-        self._room.give(count)
+        self._room.held_bytes -= count
 
     def drop(self) -> None:
         """The connection is gone, or about to be: nothing more of it is served."""
@@ -345,7 +339,7 @@ class Incoming:
         if self._body_bytes > self._rule.bytes_max:
             self._refuse(self._rule.refusal)
         elif self._room.has(len(part), self._body_bytes):
-            self._room.take(len(part))
+            self._room.held_bytes += len(part)
             self._body += part
         else:
             self._refuse(NO_ROOM)
@@ -403,11 +397,11 @@ class Incoming:
 
     def _hold(self, count: int) -> None:
         self.held_bytes += count
-        self._room.take(count)
+        self._room.held_bytes += count
 
     def _drop_body(self) -> None:
         if self._body:
-            self._room.give(len(self._body))
+            self._room.held_bytes -= len(self._body)
             self._body = bytearray()
 
 

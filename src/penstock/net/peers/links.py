@@ -56,6 +56,7 @@ from penstock.limits import (
 from penstock.net.outgoing import words_of
 from penstock.net.peers.connection import PeerConnection
 from penstock.net.peers.handshake import NONCE_BYTES, Dialling, Listening, Own, Reason
+from penstock.net.tasks import Tasks
 from penstock.replication.frames import Frame, FrameBroken, Frames, Target
 
 if TYPE_CHECKING:
@@ -89,14 +90,6 @@ class _Knock(asyncio.Protocol):
         transport.close()
 
 
-@dataclass(eq=False)
-class _Dial:
-    """Attempts to reach one node."""
-
-    due_ns: int = 0
-    task: asyncio.Task[None] | None = None
-
-
 @dataclass(eq=False, repr=False)  # it has secrets
 class PeerLinks:
     """Any node with the cluster's secret may link: its incarnation may be newer than the metadata
@@ -112,12 +105,16 @@ class PeerLinks:
     reasons: dict[int, str] = field(default_factory=dict)  # why there is no link, by node
     _addresses: dict[int, PeerAddress] = field(default_factory=dict)
     _members: frozenset[int] = field(default_factory=frozenset)
-    _dials: dict[int, _Dial] = field(default_factory=dict)
+    _dials: dict[int, asyncio.Task[None]] = field(default_factory=dict)  # attempts, by node
+    _dial_due_ns: dict[int, int] = field(default_factory=dict)
     _number: int = 0  # of the newest session
     _received_ns: dict[int, int] = field(default_factory=dict)  # when something came last
     _now_ns: int = 0
     _server: asyncio.Server | None = None
     _strangers: set[PeerConnection] = field(default_factory=set)  # nothing is known of them yet
+
+    def __post_init__(self) -> None:
+        self._tasks = Tasks(self._on_fault)
 
     # --- start and end ---
 
@@ -133,10 +130,7 @@ class PeerLinks:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        tasks = [dial.task for dial in self._dials.values() if dial.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         for stranger in tuple(self._strangers):
             stranger.close()
         for link in self.links.values():
@@ -152,13 +146,10 @@ class PeerLinks:
         for node in self._members.difference(members).intersection(self.links):
             self.links.pop(node).end()
         self._members = frozenset(members)
-        for node in [node for node in self._dials if node not in self._addresses]:
-            self._stop_dialling(node)
-
-    def _stop_dialling(self, node: int) -> None:
-        task = self._dials.pop(node).task
-        if task is not None:
-            task.cancel()
+        for node in [node for node in self._dial_due_ns if node not in self._addresses]:
+            del self._dial_due_ns[node]
+            if node in self._dials:
+                self._dials.pop(node).cancel()
 
     # --- the broker's port ---
 
@@ -213,19 +204,11 @@ class PeerLinks:
         link = self.links.get(node)
         if link is not None and link.is_whole:
             return
-        dial = self._dials.setdefault(node, _Dial())
-        if dial.task is None and mono_ns >= dial.due_ns:
-            dial.due_ns = mono_ns + PEER_KNOCK_NS
+        before = self._dials.get(node)
+        if (before is None or before.done()) and mono_ns >= self._dial_due_ns.get(node, 0):
+            self._dial_due_ns[node] = mono_ns + PEER_KNOCK_NS
             work = self._dial(node, address) if self.own.node < node else self._knock(node, address)
-            dial.task = asyncio.get_running_loop().create_task(work)
-            dial.task.add_done_callback(lambda task: self._dialled(dial, task))
-
-    def _dialled(self, dial: _Dial, task: asyncio.Task[None]) -> None:
-        dial.task = None
-        if not task.cancelled():
-            error = task.exception()
-            if isinstance(error, Exception):
-                self._on_fault(error)
+            self._dials[node] = self._tasks.begin(work)
 
     # --- dialling ---
 
