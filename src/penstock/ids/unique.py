@@ -21,7 +21,7 @@ import struct
 import threading
 from collections.abc import Iterable
 from datetime import datetime, tzinfo
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
 from penstock import limits
@@ -32,12 +32,13 @@ KEY = "UNIQ_KEY"  # the property under which RocketMQ keeps it
 STEP_BACK_MS_MAX = 1_000_000  # of the clock, over a month's start: still counts as the start
 
 _TAIL = struct.Struct(">HIIH")  # pid, hash, time, counter
-_FIXED = struct.Struct(">HI")
-_MOVING = struct.Struct(">IH")
 _OFFSET_TAIL = struct.Struct(">IQ")  # port, offset
 _HEX_DIGITS = (32, 56)
+_DAY_MS = 86_400_000
 _U16 = 0xFFFF
 _U32 = 0xFFFFFFFF
+_INTERNAL_IPV4 = ("10.0.0.0/8", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_INTERNAL = tuple(map(ip_network, (*_INTERNAL_IPV4, "::/127", "fe80::/10", "fec0::/10")))
 
 Address = IPv4Address | IPv6Address
 
@@ -105,16 +106,7 @@ def _bytes_of(id: str) -> bytes:
 
 def month_start_ms(at_ms: int, zone: tzinfo | None = None) -> int:
     """The first instant of the month that `at_ms` lies in."""
-    return _start_ms(datetime.fromtimestamp(at_ms // 1000, zone))
-
-
-def next_month_start_ms(at_ms: int, zone: tzinfo | None = None) -> int:
     at = datetime.fromtimestamp(at_ms // 1000, zone)
-    year, month = (at.year + 1, 1) if at.month == 12 else (at.year, at.month + 1)
-    return _start_ms(at.replace(year=year, month=month, day=1, fold=0))
-
-
-def _start_ms(at: datetime) -> int:
     start = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
     return round(start.timestamp() * 1000)
 
@@ -129,7 +121,7 @@ class UniqueIds:
         self, ip: Address, pid: int, hash: int, clock: Clock, zone: tzinfo | None = None
     ) -> None:
         """`zone` None is this host's time zone."""
-        self._fixed = (ip.packed + _FIXED.pack(pid & _U16, hash & _U32)).hex().upper()
+        self._fixed = ip, pid, hash
         self._clock = clock
         self._zone = zone
         self._lock = threading.Lock()
@@ -146,14 +138,14 @@ class UniqueIds:
                 span_ms = 0
             counter = self._counter
             self._counter = counter + 1 & _U16
-        return self._fixed + _MOVING.pack(span_ms & _U32, counter).hex().upper()
+        return make(*self._fixed, span_ms, counter)
 
     def _now_ms(self) -> int:
         return self._clock.wall_ns() // limits.MS
 
     def _set_month(self, now_ms: int) -> None:
         self._start_ms = month_start_ms(now_ms, self._zone)
-        self._next_start_ms = next_month_start_ms(now_ms, self._zone)
+        self._next_start_ms = month_start_ms(self._start_ms + 32 * _DAY_MS, self._zone)
 
 
 # --- which address stands in them ---
@@ -164,24 +156,8 @@ def choose_ip(addresses: Iterable[Address], now_ms: int) -> Address:
     one last; else four bytes of the clock, which are no address but distinguish hosts."""
     private: IPv4Address | None = None
     for address in addresses:
-        if not _is_internal(address):
+        if not any(address in network for network in _INTERNAL):
             return address
         if isinstance(address, IPv4Address) and (private is None or private.is_loopback):
             private = address
     return private if private is not None else IPv4Address(now_ms & _U32)
-
-
-def _is_internal(address: Address) -> bool:
-    if isinstance(address, IPv6Address):
-        return (
-            address.is_unspecified
-            or address.is_link_local
-            or address.is_loopback
-            or address.is_site_local
-        )
-    first, second = address.packed[:2]
-    return (
-        first in (10, 127)
-        or (first == 172 and 16 <= second <= 31)
-        or (first == 192 and second == 168)
-    )
