@@ -122,11 +122,9 @@ class RecordReader:
             yield waiting
 
     def _take(self, at: int) -> Record | None:
-        index = at - self._base
-        if not 0 <= index <= len(self._data) - HEAD_BYTES:
-            if at + HEAD_BYTES > self._size:
-                return None
-            index = self._load(at, HEAD_BYTES)
+        if at + HEAD_BYTES > self._size:
+            return None
+        index = self._loaded(at, HEAD_BYTES)
         length, timestamp_ns, attempts, text = HEAD.unpack_from(self._data, index)
         end = at + LENGTH_BYTES + length
         if not LENGTH_MIN <= length <= LENGTH_MAX or end > self._size:
@@ -134,19 +132,17 @@ class RecordReader:
         id = hex_to_id(text)
         if id == NO_ID and not self._is_good_end(end):
             return None
-        index = at - self._base
-        if not 0 <= index <= len(self._data) - LENGTH_BYTES - length:
-            index = self._load(at, LENGTH_BYTES + length)
+        index = self._loaded(at, LENGTH_BYTES + length)
         body = self._data[index + HEAD_BYTES : index + LENGTH_BYTES + length]
         return Record(timestamp_ns, attempts, id, body)
 
-    def _load(self, at: int, length: int) -> int:
-        """Load [at, at + length) into memory; returns its position there."""
-        self._data = self._read(at, max(length, READ_BYTES))
-        self._base = at
-        if len(self._data) < length:
-            raise OSError(f"{self._file.path}: it has become shorter while it was read")
-        return 0
+    def _loaded(self, at: int, length: int) -> int:
+        """The position in `_data` of [at, at + length), which is loaded if need be."""
+        if not self._base <= at <= self._base + len(self._data) - length:
+            self._data, self._base = self._read(at, max(length, READ_BYTES)), at
+            if len(self._data) < length:
+                raise OSError(f"{self._file.path}: it has become shorter while it was read")
+        return at - self._base
 
     def _read(self, at: int, length: int) -> bytes:
         buffer = bytearray(min(length, self._size - at))
