@@ -7,9 +7,16 @@ from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts
 from penstock.cluster.channel_creation import ChannelCreations
 from penstock.cluster.coordinator import RevisionIs, Settled, Transaction
-from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, ChannelNumbers, Topic
+from penstock.cluster.documents import (
+    CHANNEL,
+    CHANNEL_NUMBERS,
+    Channel,
+    ChannelNumbers,
+    Topic,
+    identity_text,
+)
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import StartHeld, StartRequest
+from penstock.cluster.messages import StartHeld, StartRequest
 from penstock.cluster.view import Versioned, View
 from penstock.errors import ChangeUnknown, ChannelUnconfirmed, NotFound, PenstockError, Refused
 from penstock.limits import ATTEMPT_NS, CHANNEL_REQUEST_NS, COORDINATOR_RETRY_NS, MS
@@ -62,7 +69,7 @@ class World:
         self.pass_time(0)
 
     def hold(self, partition: int, number: int = 1) -> None:
-        self.creations.start_held(StartHeld(PartitionName("t", partition), 9, number))
+        self.creations.start_held(StartHeld("t", partition, identity_text(9), number))
         self.pass_time(0)
 
     def pass_time(self, elapsed_ns: int) -> None:
@@ -92,7 +99,7 @@ def test_a_creation_from_request_to_answer() -> None:
     world.show(document(9, 1), 30, seen=29)  # its transaction is not all in the view
     assert world.requests == []
     world.show(document(9, 1), 30, seen=30)
-    requests = [(n, StartRequest(PartitionName("t", n), 9, 1)) for n in (0, 1)]
+    requests = [(n, StartRequest("t", n, identity_text(9), 1)) for n in (0, 1)]
     assert world.requests == requests
     world.hold(0)
     world.hold(1, number=77)  # another channel

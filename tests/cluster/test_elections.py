@@ -7,7 +7,7 @@ import pytest
 from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, KeyValue, RevisionIs, Settled
 from penstock.cluster.documents import ACTIVE, RECORD, Membership, NodeDocument
-from penstock.cluster.elections import Elections, Local, SendReport
+from penstock.cluster.elections import Elections, Local
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches
@@ -240,9 +240,9 @@ def report(member: Member, end: int) -> MemberReport:
 def test_candidates_exchange_extents_and_the_longest_log_stands() -> None:
     desk = suspects(2)
     assert desk.asked(ELECTION_STEP_NS) is None
-    sent = [one for one in desk.sent() if isinstance(one, SendReport)]
-    assert [(one.node, one.epoch) for one in sent] == [(1, 5), (3, 5)]
-    assert sent[0].report == MemberReport(B, 2, EXTENT)
+    sent = desk.sent()
+    assert [(node, one.epoch) for node, one in sent] == [(1, 5), (3, 5)]
+    assert (sent[0][1].entry, sent[0][1].extent) == (B, EXTENT)
     desk.elections.reported(1, NAME, 5, report(A, 8))
     assert desk.asked(ELECTION_STEP_NS) is None, "node 3 is silent"
     desk.elections.reported(3, NAME, 4, report(C, 8))

@@ -13,7 +13,7 @@ from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Transaction
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Heartbeat
+from penstock.cluster.messages import Heartbeat
 from penstock.cluster.registration import Registering
 from penstock.errors import PenstockError, PublishUnknown, Refused
 from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND

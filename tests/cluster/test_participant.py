@@ -15,7 +15,8 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refused
+from penstock.cluster.messages import Corrupt, Heartbeat, Refused
+from penstock.cluster.participant import Participant
 from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Versioned, View
 from penstock.cluster.watch import Phase, Watching

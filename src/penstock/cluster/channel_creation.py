@@ -53,10 +53,17 @@ from penstock.broker.topics.settings import ChannelSettings
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts, Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
-from penstock.cluster.documents import CHANNEL, CHANNEL_NUMBERS, Channel, ChannelNumbers, Topic
+from penstock.cluster.documents import (
+    CHANNEL,
+    CHANNEL_NUMBERS,
+    Channel,
+    ChannelNumbers,
+    Topic,
+    identity_text,
+)
 from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.messages import StartHeld, StartRequest
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
-from penstock.cluster.participant import StartHeld, StartRequest
 from penstock.cluster.view import Versioned, View, revision_of
 from penstock.errors import ChannelUnconfirmed, NotFound, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
@@ -106,10 +113,10 @@ class ChannelCreations:
     def start_held(self, held: StartHeld) -> None:
         for name, starts in self._starts.items():
             channel = starts.channel
-            if name.topic != held.name.topic or channel is None:
+            if name.topic != held.topic or channel is None:
                 continue
-            if (channel.identity, channel.number) == (held.identity, held.channel):
-                starts.awaited.discard(held.name.number)
+            if (identity_text(channel.identity), channel.number) == (held.identity, held.channel):
+                starts.awaited.discard(held.partition)
 
     def tick(self, now_ns: int) -> None:
         """Call after the reconciler has applied the view, and before the attempts are checked."""
@@ -137,8 +144,8 @@ class ChannelCreations:
         held = self._view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            request = StartRequest(name, channel.identity, channel.number)
-            self._send(leader.node, request)
+            identity = identity_text(channel.identity)
+            self._send(leader.node, StartRequest(*name, identity, channel.number))
 
     # --- known channels ---
 
@@ -233,25 +240,22 @@ SendAnswer = Callable[[int, StartHeld], None]
 
 
 class StartRequests:
-    def __init__(
-        self, is_held: Callable[[PartitionName, int, int], bool | None], answer: SendAnswer
-    ) -> None:
-        """`is_held` takes partition, identity of the topic and number of the channel; None: this
-        node does not lead the partition."""
+    def __init__(self, is_held: Callable[[StartRequest], bool | None], answer: SendAnswer) -> None:
+        """`is_held` returns None where this node does not lead the partition."""
         self._is_held = is_held
         self._answer = answer
         self.waiting: dict[StartRequest, dict[int, int]] = {}  # nodes, and until when they wait
 
     def receive(self, node: int, request: StartRequest, now_ns: int) -> None:
-        held = self._is_held(*request)
+        held = self._is_held(request)
         if held:
-            self._answer(node, StartHeld(*request))
+            self._answer(node, _held(request))
         elif held is not None:
             self.waiting.setdefault(request, {})[node] = now_ns + CHANNEL_CONFIRM_NS
 
-    def held(self, name: PartitionName, identity: int, channel: int) -> None:
-        for node in self.waiting.pop(StartRequest(name, identity, channel), ()):
-            self._answer(node, StartHeld(name, identity, channel))
+    def held(self, request: StartRequest) -> None:
+        for node in self.waiting.pop(request, ()):
+            self._answer(node, _held(request))
 
     def tick(self, now_ns: int) -> None:
         for request, nodes in tuple(self.waiting.items()):
@@ -259,3 +263,7 @@ class StartRequests:
                 del nodes[node]
             if not nodes:
                 del self.waiting[request]
+
+
+def _held(request: StartRequest) -> StartHeld:
+    return StartHeld(request.topic, request.partition, request.identity, request.channel)

@@ -23,13 +23,14 @@ No message puts a node into a leadership: that does the record alone, when the v
 import logging
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
 from penstock.cluster.documents import RECORD
 from penstock.cluster.failure_detector import CorruptReplicas, FailureDetector
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.messages import SendReport
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.cluster.view import Versioned, View, versioned
 from penstock.limits import (
@@ -63,15 +64,6 @@ class Local(NamedTuple):
     leads: bool  # it is leading
 
 
-class SendReport(NamedTuple):
-    """Report the extent of this node's replica to another node, when no member is intact."""
-
-    node: int
-    name: PartitionName
-    epoch: int
-    report: MemberReport
-
-
 @dataclass(slots=True, eq=False)
 class Vacancy:
     epoch: int
@@ -99,7 +91,7 @@ class Elections:
         self.leavers: set[int] = set()  # nodes that are, until their links have ended
         self.now_ns = 0
         self.vacancies: dict[PartitionName, Vacancy] = {}
-        self.out: list[Any] = []
+        self.out: list[tuple[int, SendReport]] = []  # to which node
         self._of_node: dict[int, set[PartitionName]] = {}  # partitions by the node that leads
         self._leads: dict[PartitionName, int] = {}
         self._awaited: dict[PartitionName, tuple[int, int]] = {}  # epoch, until when
@@ -303,11 +295,11 @@ class Elections:
         vacancy.report_due_ns = self.now_ns + REPORT_PAUSE_NS
         lost = self.view.memberships[self.own].document.memory_lost_generation
         extent = local.extent if entry.replica == local.replica else None
-        report = MemberReport(entry, lost, extent)
-        vacancy.reports[self.own] = report
+        vacancy.reports[self.own] = MemberReport(entry, lost, extent)
+        report = SendReport(*name, record.epoch, entry, lost, extent)
         for member in record.members:
             if member.node in self.failure_detector.links:
-                self.out.append(SendReport(member.node, name, record.epoch, report))
+                self.out.append((member.node, report))
 
     # --- transactions ---
 

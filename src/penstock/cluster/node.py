@@ -17,7 +17,7 @@ from itertools import islice
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
 from penstock.broker.replicas.assignment import Stopped
-from penstock.broker.replicas.context import EpochLedger, ReplicationContext
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext, identity_number
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts
@@ -27,18 +27,17 @@ from penstock.cluster.coordinator import Coordinator
 from penstock.cluster.documents import Membership, NodeDocument
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.metadata_topics import target_for
-from penstock.cluster.participant import (
+from penstock.cluster.messages import (
     Drained,
     DrainRequest,
     Heartbeat,
     HeartbeatAnswer,
     Message,
-    Participant,
     Renewed,
     StartHeld,
     StartRequest,
 )
+from penstock.cluster.participant import Participant
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.rehash import Rehashes
 from penstock.cluster.view import Remembered, Versioned, ViewChange
@@ -93,9 +92,10 @@ class ClusterNode:
             self.participant.proposals.evidence, isolation,
         )  # fmt: skip
         self.replica_host: ReplicaHost = broker.join(replication, self)
+        self._start_requests = StartRequests(self._holds_start, self._answer_start)
         self.reconciler = Reconciler(
             own, broker, self.replica_host, self.participant.view, coordinator, send,
-            self.participant.registration, new_replica, self._report, self._start_held,
+            self.participant.registration, new_replica, self._report, self._start_requests.held,
         )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
         self._coordinator = coordinator
@@ -110,7 +110,6 @@ class ClusterNode:
         self._corrupt_round = 0
         self._corrupt: set[PartitionName] = set()  # here, as far as is known
         self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
-        self._start_requests = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
         detector = self.participant.proposals.failure_detector
         attempts, wall_ns = Attempts(view, coordinator, mono_ns), self.replica_host.wall_ns
@@ -189,8 +188,8 @@ class ClusterNode:
         else:
             self._send(node, held)
 
-    def _holds_start(self, name: PartitionName, identity: int, channel: int) -> bool | None:
-        target = target_for(identity, name.number)
+    def _holds_start(self, request: StartRequest) -> bool | None:
+        target = Target(identity_number(request.identity), request.partition)
         replicated = self.replica_host.replica(target)
         if (
             replicated is None
@@ -198,10 +197,7 @@ class ClusterNode:
             or replicated.leadership.machine.over
         ):
             return None
-        return channel in replicated.held_starts
-
-    def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
-        self._start_requests.held(PartitionName(topic, partition), identity, channel)
+        return request.channel in replicated.held_starts
 
     # --- proposals of leaderships ---
 
@@ -258,8 +254,8 @@ class ClusterNode:
         ):  # these change nothing before the next tick
             self._is_due = True
         match message:
-            case Renewed(name):
-                self._greet(node, name)
+            case Renewed(topic, partition):
+                self._greet(node, PartitionName(topic, partition))
             case StartRequest():
                 self._start_requests.receive(node, message, self._now_ns)
             case DrainRequest() | Drained():

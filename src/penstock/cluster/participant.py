@@ -15,13 +15,21 @@ its replicas, works on those of `moved`, and reports leaderships that begin and 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Coordinator, Failed, Reading
 from penstock.cluster.documents import Membership, NodeDocument
-from penstock.cluster.elections import Local, SendReport
+from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.messages import (
+    Corrupt,
+    Heartbeat,
+    HeartbeatAnswer,
+    Leaving,
+    Message,
+    Refused,
+    SendReport,
+)
 from penstock.cluster.proposals import Proposals
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Remembered, Versioned, View, ViewChange
@@ -32,92 +40,10 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
     VIEW_SLICE_DOCUMENTS,
 )
+from penstock.replication.election import MemberReport
 from penstock.replication.record import PartitionRecord
 
 _HEARTBEATS = 10  # of a node, whose clocks are compared: some five seconds
-
-
-class Heartbeat(NamedTuple):
-    sent_ns: int
-    wall_ns: int  # what time it is at the sender
-
-
-class HeartbeatAnswer(NamedTuple):
-    sent_ns: int  # of the heartbeat
-
-
-class Refused(NamedTuple):
-    """A connection to this incarnation of a node was refused."""
-
-    node: int
-    incarnation: int
-
-
-class Corrupt(NamedTuple):
-    """All replicas of the sender whose logs are corrupt, unreadable or unwritable."""
-
-    names: tuple[PartitionName, ...]
-    failed: tuple[PartitionName, ...]  # the latter: they acknowledge nothing
-
-
-class Leaving(NamedTuple):
-    """The sender stops in order: it hands over, and commits should not wait for it."""
-
-
-class Renewed(NamedTuple):
-    """To a leader: this node has a replica of its partition only now, and waits for a greeting."""
-
-    name: PartitionName
-
-
-class StartRequest(NamedTuple):
-    """To the leader of a partition: answer once the in-sync set has the start of this channel."""
-
-    name: PartitionName
-    identity: int  # of the topic
-    channel: int  # its number
-
-
-class StartHeld(NamedTuple):
-    """The answer to a StartRequest."""
-
-    name: PartitionName
-    identity: int
-    channel: int
-
-
-class DrainRequest(NamedTuple):
-    """To the leaders of a topic: is anything left of what you lead, when you have applied this
-    revision of the metadata?"""
-
-    topic: str
-    identity: int
-    revision: int
-
-
-class Drained(NamedTuple):
-    """The answer to a DrainRequest, about these partitions. `reason`: what is left; empty: nothing
-    is, and nothing comes while the revision holds."""
-
-    topic: str
-    revision: int
-    partitions: tuple[int, ...]
-    reason: str
-
-
-Message = (
-    Heartbeat
-    | HeartbeatAnswer
-    | Refused
-    | SendReport
-    | Corrupt
-    | Leaving
-    | Renewed
-    | StartRequest
-    | StartHeld
-    | DrainRequest
-    | Drained
-)
 
 
 class Participant:
@@ -201,7 +127,9 @@ class Participant:
                 self.proposals.evidence.answered(node, sent_ns)
             case Refused(other, incarnation):
                 self.proposals.refused(node, other, incarnation)
-            case SendReport(_, name, epoch, report):
+            case SendReport(topic, partition, epoch, entry, lost, extent):
+                report = MemberReport(entry, lost, extent)
+                name = PartitionName(topic, partition)
                 self.proposals.elections.reported(node, name, epoch, report)
             case Corrupt(names, failed):
                 self.proposals.corrupt_replicas.reported(node, names, failed)
@@ -295,7 +223,9 @@ class Participant:
     def flush(self) -> None:
         """Proposals of the leaderships go to the coordinator, their reports to `out`."""
         self.proposals.flush()
-        self.out.extend((effect.node, effect) for effect in self.proposals.take_effects())
+        elections = self.proposals.elections
+        self.out += elections.out
+        elections.out = []
 
     def take_moved(self) -> set[PartitionName]:
         """Partitions whose machines want something done."""

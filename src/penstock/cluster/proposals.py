@@ -365,11 +365,6 @@ class Proposals:
         """At the end of a turn."""
         self.batches.flush()
 
-    def take_effects(self) -> list[Any]:
-        """Messages for other nodes."""
-        effects, self.elections.out = self.elections.out, []
-        return effects
-
 
 def _incarnation_of(held: Versioned[Any] | None) -> int | None:
     return held.document.incarnation if held is not None else None

@@ -35,8 +35,8 @@ from penstock.cluster.coordinator import Coordinator, seen_by_view
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Topic, identity_text
 from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.messages import Message, Renewed, StartRequest
 from penstock.cluster.metadata_topics import cluster_channel, cluster_topic, target_for
-from penstock.cluster.participant import Message, Renewed
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Versioned, View, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
@@ -56,8 +56,8 @@ Channels = dict[ChannelName, Versioned[Channel]]
 @dataclass(eq=False)
 class Reconciler:
     """`report` receives leaderships that began or ended, before a replica of them is removed.
-    `start_held`: the in-sync set of a partition has the start of a channel (topic, identity,
-    partition, channel)."""
+    `start_held`: the in-sync set of a partition has the start of a channel, as who asks for it
+    would name it."""
 
     own: int
     broker: Broker
@@ -68,7 +68,7 @@ class Reconciler:
     _registration: Registration
     _new_replica: Callable[[], int]
     _report: Callable[[], None]
-    _start_held: Callable[[str, int, int, int], None]
+    _start_held: Callable[[StartRequest], None]
 
     def __post_init__(self) -> None:
         self.names: dict[Target, PartitionName] = {}
@@ -226,7 +226,7 @@ class Reconciler:
             state: State = "in_sync" if is_new and entry is not None else "copying"
             self.replica_host.host(clustered, name.number, replica, state)
             if record.leader is not None:
-                self._send(record.leader.node, Renewed(name))
+                self._send(record.leader.node, Renewed(*name))
         self._had.add(target)
         if self.targets.get(name) != target:
             self.targets[name], self.names[target] = target, name
@@ -279,7 +279,10 @@ class Reconciler:
             self.replica_host.adopt_topic(clustered)
         except NotFound:
             return False
-        held = partial(self._start_held, name, topic.identity)
+
+        def held(partition: int, channel: int) -> None:
+            self._start_held(StartRequest(name, partition, clustered.identity, channel))
+
         self.replica_host.adopt_channels(clustered, channels, held)
         return True
 

@@ -44,8 +44,8 @@ from penstock.cluster.coordinator import (
     seen_by_view,
 )
 from penstock.cluster.documents import REHASH, TOPIC, Rehash, Topic, identity_text
+from penstock.cluster.messages import Drained, DrainRequest, Message
 from penstock.cluster.metadata_topics import PRODUCER_PARTITIONS, changed_settings
-from penstock.cluster.participant import Drained, DrainRequest, Message
 from penstock.cluster.view import Versioned, View
 from penstock.errors import GrowthRefused, NotFound, PenstockError, Refused
 from penstock.limits import (
@@ -151,7 +151,7 @@ class Rehashes:
         if topic is None or drain.requested_ns + CHANNEL_REQUEST_NS > self._now_ns:
             return
         drain.requested_ns = self._now_ns
-        request = DrainRequest(name, topic.document.identity, drain.revision)
+        request = DrainRequest(name, identity_text(topic.document.identity), drain.revision)
         leaders = {
             one.document.leader.node
             for partition, one in self._view.partitions.of(name)
@@ -180,9 +180,9 @@ class Rehashes:
 
     def _answer(self, node: int, request: DrainRequest) -> None:
         """Who has not come so far is asked again."""
-        name, identity, revision = request
+        name, revision = request.topic, request.revision
         topic = self._broker.topics.get(name)
-        if topic is None or topic.identity != identity_text(identity):
+        if topic is None or topic.identity != request.identity:
             return
         if self._view.revision < revision or not self._is_here(name):
             return

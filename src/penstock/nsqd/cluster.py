@@ -42,10 +42,9 @@ from penstock.cluster.coordinator import (
     seen_by_view,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.messages import Message, decode_message, encode_message
 from penstock.cluster.metadata_topics import PRODUCER_PARTITIONS
 from penstock.cluster.node import ClusterNode
-from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering, leave
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watch import Phase
@@ -382,7 +381,7 @@ class ClusterMember:
 
     def received(self, node: int, target: Target, frame: Any) -> None:
         if isinstance(frame, Note):
-            self.cluster.receive_message(node, decode_message(node, frame.data))
+            self.cluster.receive_message(node, decode_message(frame.data))
         elif isinstance(frame, SendRequest | RequestAnswered):
             self.requests.receive(node, frame)
         else:
