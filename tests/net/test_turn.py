@@ -12,7 +12,7 @@ import pytest
 from penstock import limits
 from penstock.clock import NEVER_NS
 from penstock.kernel import Event
-from penstock.net.turn import LOAD_ROUNDS_MAX, Soon, Turn, TurnOrder
+from penstock.net.turn import LOAD_ROUNDS_MAX, Turn, TurnOrder
 from sim.clock import START_MONO_NS, FakeClock
 from sim.loop import FakeLoop
 
@@ -118,7 +118,8 @@ def faults() -> list[Exception]:
 @pytest.fixture
 def turn(world: Recorder, loop: FakeLoop, faults: list[Exception]) -> Iterator[Turn]:
     as_loop = cast(asyncio.AbstractEventLoop, loop)
-    made = Turn(as_loop, Soon(as_loop), -1, world.order, world, faults.append)
+    made = Turn(as_loop, -1, world, faults.append)
+    made.order = world.order
     yield made
     made.stop()
 
@@ -205,12 +206,6 @@ def test_gathering_appends_do_not_wait_for_the_next_tick(
     loop.pass_ns(limits.APPEND_GATHER_NS, loop.run_ready)
     assert "write_gathered" in world.notes
     assert "tick" not in world.notes
-
-
-def test_an_unexpected_turn_is_a_fault(loop: FakeLoop) -> None:
-    Soon(cast(asyncio.AbstractEventLoop, loop)).ask()
-    with pytest.raises(RuntimeError, match="there is none"):
-        loop.run_ready()
 
 
 # --- what a turn does, and in which order ---

@@ -20,7 +20,7 @@ wait for them, and a kill may take the last few milliseconds of them along.
 Whoever sets `stopped` ends the turn before anything more is written or sent.
 
 **When it is.** A turn of the daemon's loop (`Turn`) runs when the kernel's descriptor is readable
-(a socket, or `wake` from a sync thread), when someone asks for it (`Soon`), or when a timer is due.
+(a socket, or `wake` from a sync thread), when someone asks for it (`soon`), or when a timer is due.
 
 **Timers.** `Engine.tick` looks at every window, so it does not run in every turn: after a turn that
 a socket or a caller started, it is due within TICK_NS; after a tick, at the time that the tick
@@ -179,26 +179,34 @@ TIMER_NS_MIN = limits.MS  # a timer shorter than this would only spin
 
 
 class Turn:
+    """`soon` may be passed on before there is an `order`, whose parts need it."""
+
+    order: TurnOrder  # set before the first turn
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        soon: Soon,
         descriptor: int,
-        order: TurnOrder,
         clock: Clock,
         on_fault: Callable[[Exception], None],
     ) -> None:
-        self.order = order
-        self.soon = soon.ask
         self._loop = loop
-        self._soon = soon
         self._descriptor = descriptor
         self._mono_ns = clock.mono_ns
         self._on_fault = on_fault
+        self._asked: asyncio.Handle | None = None  # of the turn that `soon` has asked for
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER_NS
         self._gathers = False  # a turn without a tick is due
-        soon.begin(self._on_ready)
+
+    def soon(self) -> None:
+        """Run a turn at the next chance: there is work from outside of it."""
+        if self._asked is None and not self.order.stopped:
+            self._asked = self._loop.call_soon(self._on_asked)
+
+    def _on_asked(self) -> None:
+        self._asked = None
+        self._on_ready()
 
     def start(self) -> None:
         self._loop.add_reader(self._descriptor, self._on_ready)
@@ -209,7 +217,8 @@ class Turn:
             return
         self.order.stopped = True
         self._loop.remove_reader(self._descriptor)
-        self._soon.stop()
+        if self._asked is not None:
+            self._asked.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -235,7 +244,7 @@ class Turn:
     def _on_ready(self) -> None:
         mono_ns, order = self._mono_ns(), self.order
         try:
-            more = order.run(mono_ns, not self._soon.asked)
+            more = order.run(mono_ns, self._asked is None)
         except Exception as error:
             self._on_fault(error)
             return
@@ -267,39 +276,3 @@ def descriptor_of(loop: asyncio.AbstractEventLoop) -> int:
     """Readable when something is that the loop watches; -1: this loop has none. uvloop has."""
     find = getattr(loop, "_get_backend_id", None)
     return -1 if find is None else int(find())
-
-
-def _no_turn_yet() -> None:
-    raise RuntimeError("a turn was asked for, and there is none")
-
-
-class Soon:
-    """Requests for a turn: created before the turn, because its users need it. `ask` may be passed
-    on at once; `begin` sets what runs, `stop` ends it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._run: Callable[[], None] = _no_turn_yet
-        self._handle: asyncio.Handle | None = None
-        self._stopped = False
-
-    @property
-    def asked(self) -> bool:
-        return self._handle is not None
-
-    def begin(self, run: Callable[[], None]) -> None:
-        self._run = run
-
-    def ask(self) -> None:
-        """Run a turn at the next chance: there is work from outside of it."""
-        if self._handle is None and not self._stopped:
-            self._handle = self._loop.call_soon(self._call)
-
-    def _call(self) -> None:
-        self._handle = None
-        self._run()
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._handle is not None:
-            self._handle.cancel()

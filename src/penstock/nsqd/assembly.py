@@ -27,7 +27,7 @@ from penstock.kernel import Conn, Engine
 from penstock.log.disk import Disk
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
-from penstock.net.turn import Soon, Turn, TurnOrder, descriptor_of
+from penstock.net.turn import Turn, TurnOrder, descriptor_of
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options
@@ -113,28 +113,28 @@ class Node:
     ) -> None:
         self.ports = ports
         loop, clock, fetcher, on_fault = ports.loop, ports.clock, ports.fetcher, ports.on_fault
-        soon, dice = Soon(loop), random.Random(ports.seed)
+        dice = random.Random(ports.seed)
         sizes = options.max_msg_size, options.max_body_size
         self.engine = engine = ports.new_engine(*sizes, options.max_rdy_count, seed=ports.seed)
+        self.turn = turn = Turn(loop, engine.fileno(), clock, on_fault)
         self.pool = pool = ports.new_pool(engine.wake)
         chosen = for_broker or broker_options(options)
         self.broker = broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
         broker.trace.client_name = _label
         self.lookups = lookups = Lookups(broker.topics.values, dice)
-        self.topics = TopicMaker(broker, fetcher, lookups.http_addresses, soon.ask, on_fault)
-        self.links = Links(loop, engine, soon.ask)
+        self.topics = TopicMaker(broker, fetcher, lookups.http_addresses, turn.soon, on_fault)
+        self.links = Links(loop, engine, turn.soon)
         self.upgrades = Upgrades(self.links)
         method = options.auth_http_request_method
-        self.auth = Auth(options.auth_http_address, method, fetcher, soon.ask, loop, dice)
+        self.auth = Auth(options.auth_http_address, method, fetcher, turn.soon, loop, dice)
         self.protocol = V2Protocol(
             broker, self.topics, self.auth, options, make_offer(options), self.upgrades, clock,
             on_fault,
         )  # fmt: skip
-        order = TurnOrder(engine, broker, self.links, clock, pool.done, self.protocol.handle)
-        self.turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
+        turn.order = TurnOrder(engine, broker, self.links, clock, pool.done, self.protocol.handle)
         engine.watch_outside(descriptor_of(loop))
-        self.housekeeping = Housekeeping(loop, broker, self.turn, ports.each_second, on_fault)
-        self._shell = Shell(loop, clock.mono_ns, soon.ask)
+        self.housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
+        self._shell = Shell(loop, clock.mono_ns, turn.soon)
         self._settings = default_settings(options)
         broker.context.hooks.extend((self.on_topic_changed, lookups.on_topic_changed))
 
