@@ -34,9 +34,7 @@ NODE_ID_MAX = 1023  # ten bits of a message id
 # --- ids ---
 ID_POOL_COUNT = 4096  # ids in stock: one tick's, as many as NSQ's channel of ids holds
 ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
-ID_RESERVE_TICKS = (
-    60_000  # reserved ahead (about 63 s): rarely written, and a restart skips no more
-)
+ID_RESERVE_TICKS = 60_000  # reserved ahead (about 63 s): a restart skips no more
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 CLOCK_LEAP_NS = 365 * 24 * 3600 * SECOND  # a clock so far ahead of all that is stored may be wrong
 CLOCK_STEP_NS = 24 * 3600 * SECOND  # a clock that went so far ahead while nsqd runs was set
@@ -293,9 +291,7 @@ CLIENT_GREETING_BYTES_MAX = 1 * MIB  # one answer before the first message: some
 CLIENT_PENDING_COUNT_MAX = 100_000  # unanswered publishes before `publish_nowait` refuses
 CLIENT_PENDING_BYTES_MAX = 64 * MIB  # the same, in bytes
 CLIENT_TURNS_APART = 64  # messages taken without waiting before others get the loop
-CLIENT_HANG_UP_S = (
-    0.5  # a connection that we close may take so long to end, TLS's farewell included
-)
+CLIENT_HANG_UP_S = 0.5  # a connection that we close may take so long, TLS's farewell included
 CLIENT_MARGIN_S = 2.0  # a heartbeat may be so late before its connection counts as dead
 
 # --- Spark: reading the log, staging blocks ---
@@ -470,9 +466,7 @@ COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publisher
 CONTROLLER_TICK_NS = SECOND // 2  # between two looks of it at all partitions
 CONTROLLER_SETTLE_NS = 7 * SECOND  # a lease of 5 s and 2 s: until then absence may be an outage
 ELECT_AFTER_NS = 2 * SECOND  # that members have to elect one of themselves, and it to take over
-NODE_STEADY_NS = (
-    30 * SECOND
-)  # that a node has been there before it gets replicas or leaderships back
+NODE_STEADY_NS = 30 * SECOND  # that a node is there before it is given anything back
 NODE_REPLACE_NS = 15 * 60 * SECOND  # a node that is missing so long does not come back by itself
 NODES_MISSING_SHARE = 5  # more than one in so many missing is an outage of something else
 PLAN_EVERY_NS = 60 * SECOND  # loads move slower than that
@@ -546,13 +540,9 @@ PREFERRED_LEADERS_NS = 1 * SECOND  # between two looks at leaderships that shoul
 SUCCESSOR_STEADY_NS = 10 * SECOND  # of its link, before a leadership moves to a preferred node
 SUCCESSOR_LISTED_NS = 75 * SECOND  # in lookups, before it leads: NSQ's consumers look each minute
 HAND_OVER_NS = 30 * SECOND  # between two attempts: each is a pause of its partition
-HAND_OVERS_MAX = (
-    20  # begun at a time by a node: three hundred leaderships move within half a minute
-)
+HAND_OVERS_MAX = 20  # begun at a time by a node: three hundred move within half a minute
 REPLICA_TIMEOUT_NS = 5 * SECOND  # --replica-timeout: commits wait no longer for a silent member
-RESIGN_DOUBLINGS_MAX = (
-    4  # of the time before a leadership that commits nothing is given up: a minute
-)
+RESIGN_DOUBLINGS_MAX = 4  # of the time until a stuck leadership is given up: a minute
 SLOW_LOOKS = 100  # the last ones, ten a second
 SLOW_LOOKS_MIN = 50  # of them in which an append waited for one member alone: it is slow
 REPLICA_RENEWED_NS = 600 * SECOND  # one that stopped is copied again: its disk may fail each time
@@ -566,9 +556,7 @@ VIEW_SLICE_DOCUMENTS = 200  # taken in at a time: some 4 ms, in which no publish
 WATCH_PROGRESS_NS = 10 * SECOND  # between two questions how far a watch is: a restored coordinator
 COORDINATOR_CALL_NS = 1500 * MS  # of one call: a lease of 5 s has time for two that fail
 COORDINATOR_PAGE_NS = 5 * SECOND  # of one page of a list: up to 64 MB, from a busy member
-COORDINATOR_MESSAGE_BYTES_MAX = (
-    128 * MIB
-)  # that is received: a page of documents of the greatest size
+COORDINATOR_MESSAGE_BYTES_MAX = 128 * MIB  # received: a page of the greatest documents
 COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
 PUBLISH_WAIT_NS = 30 * SECOND  # a publish waits no longer behind one that cannot be stored
 FORWARD_WAIT_NS = 5 * SECOND  # a publish waits no longer for a leader of its partition
