@@ -206,27 +206,21 @@ class Publisher(ABC, Generic[Where]):
         """Publish each of `bodies`, with at most about `window` unanswered. Returns their number.
         The first error ends it; earlier ones may be stored."""
         check_several(bodies)
-        return await publish_many((self.pub(topic, body) for body in bodies), window)
-
-
-async def publish_many(publishes: Iterable[asyncio.Future[None]], window: int) -> int:
-    """Wait for all of `publishes`, which begin one after the other as they are taken from the
-    iterable. Returns their number. The first error ends it."""
-    waiting: deque[asyncio.Future[None]] = deque()
-    count = 0
-    try:
-        for future in publishes:
-            waiting.append(future)
-            count += 1
-            if len(waiting) >= window:
+        waiting: deque[asyncio.Future[None]] = deque()
+        count = 0
+        try:
+            for body in bodies:
+                waiting.append(self.pub(topic, body))
+                count += 1
+                if len(waiting) >= window:
+                    await _half(waiting)
+            while waiting:
                 await _half(waiting)
-        while waiting:
-            await _half(waiting)
-    finally:
-        for future in waiting:
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # it is known: the first one was raised
-    return count
+        finally:
+            for future in waiting:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # it is known: the first one was raised
+        return count
 
 
 async def _half(waiting: deque[asyncio.Future[None]]) -> None:
@@ -314,14 +308,42 @@ PublishMiddleware = Middleware[Outgoing]
 
 def command(outgoing: Outgoing, ids: UniqueIds | None = None) -> bytes:
     """`ids`: of a header of its own, where the caller has set none. Raises ConfigError."""
-    topic = framing.check_name("topic", outgoing.topic)
-    if outgoing.several:
-        return mpub(topic, outgoing, ids)
+    topic, bodies = framing.check_name("topic", outgoing.topic), outgoing.bodies
     if outgoing.delay_s is not None:
         check_plain(outgoing)
-        head = framing.dpub_head(topic, framing.check_delay(outgoing.delay_s))
-        return framing.sized(head, outgoing.bodies[0])
-    return pub(topic, outgoing, ids)
+        return framing.sized(
+            framing.dpub_head(topic, framing.check_delay(outgoing.delay_s)), bodies[0]
+        )
+    to = destination_of(topic, outgoing)
+    headers, trace_id, several = headers_of(outgoing), outgoing.trace_id, outgoing.several
+    if several and trace_id is not None:
+        if headers is not None:
+            rule = "several messages have a trace id, or a key and headers"
+            raise ConfigError("trace_id", trace_id, rule)
+        ids = None
+    if trace_id is not None:
+        trace_id = checked_ids(trace_id, len(bodies))
+    if headers is None and ids is None:
+        name = b"PUB" if trace_id is None else b"PUB_TRACE"
+        packed = bodies if trace_id is None else packed_traced(bodies, trace_id)
+    else:
+        name = b"PUB_EXT"
+        if trace_id is not None:
+            headers = {**(headers or {}), _TRACE_ID: str(trace_id[0])}
+        packed = _packed_headed(bodies, headers or {}, ids)
+    if several:
+        return framing.mpub(to, packed, b"M" + name)
+    return framing.sized(b"%b %b\n" % (name, to), packed[0])
+
+
+def _packed_headed(
+    bodies: Sequence[bytes], headers: Headers, ids: UniqueIds | None
+) -> Sequence[bytes]:
+    """With a unique id each. The user's own takes precedence, an empty one too, as in RocketMQ."""
+    if ids is None or KEY in headers:
+        front = encode_headers(headers)
+        return [front + body for body in bodies]
+    return [encode_headers({**headers, KEY: ids.next()}) + body for body in bodies]
 
 
 def check_plain(outgoing: Outgoing) -> None:
@@ -330,50 +352,6 @@ def check_plain(outgoing: Outgoing) -> None:
         if (value := getattr(outgoing, name)) is not None:
             rule = "a publish with a delay, or of an IdempotentProducer, takes none"
             raise ConfigError(name, value, rule)
-
-
-def pub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
-    """The whole command."""
-    trace_id, body = outgoing.trace_id, outgoing.bodies[0]
-    to = destination_of(topic, outgoing)
-    headers = _identified(headers_of(outgoing), ids)
-    if headers is None and trace_id is None:
-        return framing.sized(b"PUB %b\n" % to, body)
-    if trace_id is not None:
-        [trace_id] = checked_ids(trace_id, 1)
-    if headers is None:
-        return framing.sized(b"PUB_TRACE %b\n" % to, (trace_id or 0).to_bytes(8) + body)
-    if trace_id is not None:
-        headers = {**headers, _TRACE_ID: str(trace_id)}
-    return framing.sized(b"PUB_EXT %b\n" % to, encode_headers(headers) + body)
-
-
-def mpub(topic: bytes, outgoing: Outgoing, ids: UniqueIds | None) -> bytes:
-    """The same for several, all with this key and these headers."""
-    trace_ids, bodies = outgoing.trace_id, outgoing.bodies
-    to = destination_of(topic, outgoing)
-    headers = headers_of(outgoing)
-    if ids is not None and trace_ids is None:
-        fronts = (encode_headers(_identified(headers, ids) or {}) for _ in bodies)
-        packed = [front + body for front, body in zip(fronts, bodies, strict=True)]
-        return framing.mpub(to, packed, b"MPUB_EXT")
-    if headers is None and trace_ids is None:
-        return framing.mpub(to, bodies)
-    if headers is None:
-        traced = packed_traced(bodies, checked_ids(trace_ids or 0, len(bodies)))
-        return framing.mpub(to, traced, b"MPUB_TRACE")
-    if trace_ids is not None:
-        rule = "several messages have a trace id, or a key and headers"
-        raise ConfigError("trace_id", trace_ids, rule)
-    front = encode_headers(headers)
-    return framing.mpub(to, [front + body for body in bodies], b"MPUB_EXT")
-
-
-def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | None:
-    """With a unique id. The user's own takes precedence, an empty one too, as in RocketMQ."""
-    if ids is None or (headers is not None and KEY in headers):
-        return headers
-    return {**(headers or {}), KEY: ids.next()}
 
 
 def destination_of(topic: bytes, to: Outgoing) -> bytes:
