@@ -189,7 +189,7 @@ class Replica:
             # an index is a hint: what a power loss did to one is put right when it is used
             assert [one for one in findings if not one.path.endswith(".index")] == []
             self.open()
-            assert self.log.report.clean
+            assert self.log.removed_tail is None
         self.batches = found
         self.synced_end = self.end
         self.refused.clear()

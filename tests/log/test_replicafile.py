@@ -132,8 +132,8 @@ def test_a_replica_in_mid_copy_believes_its_own_mark_alone(disk: SimDisk) -> Non
     log = PartitionLog.open(disk, PATH, SMALL)
     assert (log.written_end, log.synced_end, log.damaged) == (9, 9, [])
     assert log.refusal is None
-    assert log.report.cut is not None
-    assert log.report.cut.reason == "intact batches behind an unfinished one"
+    assert log.removed_tail is not None
+    assert log.removed_tail.reason == "intact batches behind an unfinished one"
     assert bodies_from(log, 0) == [body(n) for n in range(9)]
     assert log.agreed_end == 9  # the header was true of the members, and this log ends here
     log.close()
@@ -192,6 +192,6 @@ def test_an_unfinished_write_of_an_earlier_leader_is_not_taken(disk: SimDisk) ->
     assert log.written_end == 6
     assert log.epochs() == ((4, 0), (6, 3))
     assert bodies_from(log, 3) == [b"new %d" % n for n in range(3)]
-    assert log.report.cut is not None
+    assert log.removed_tail is not None
     assert log.damaged == []
     assert disk.content(path)[second:end] == b""  # and it can never come back

@@ -21,7 +21,7 @@ from penstock.log.epochs import NO_EPOCH
 from penstock.log.head import LogOwner
 from penstock.log.index import SparseIndex, load_index
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
-from penstock.log.recovery import BatchRun, Decision, Hole, RecoveryReport, RemovedTail, decide
+from penstock.log.recovery import BatchRun, Decision, Hole, RemovedTail, decide
 from penstock.log.replica_file import ReplicaFile, read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.segment import LogSettings, Segment
@@ -47,7 +47,8 @@ class Opened:
     refusal: Damage | None  # the end is corrupt: nothing is written
     stopped: PartitionStopped | None
     mark_state: MarkState
-    report: RecoveryReport
+    removed_tail: RemovedTail | None
+    leftovers: list[str]  # files that should be gone, and why they are not
 
 
 class Opening:
@@ -68,7 +69,6 @@ class Opening:
         self._last: Batch | None = None
         self._leftovers: list[str] = []
         self._tail_position = 0  # where in the first segment the walk began
-        self._bytes_read = 0
         self._synced_by_headers = 0  # the highest synced end that any header tells of
 
     def run(self) -> Opened:
@@ -84,14 +84,15 @@ class Opening:
             self._begin_behind(decision.end_offset)
         decision = self._judge_foreign(decision, lost)
         self._locate_tails(first, decision)
-        cut = self._cut(decision) if not decision.end_corrupt else None
+        removed_tail = self._cut(decision) if not decision.end_corrupt else None
         # A log whose end is corrupt is left as it is; the newest segment's name tells how far it
         # once went.
         written_end = max(decision.end_offset, self._items[-1].base_offset)
         damaged = self._damage(decision, written_end)
         stopped = self._stopped_before()
         # Without a clean end, the removal of a failed write may be in the kernel's memory only.
-        if stopped is None and (written_end > decision.synced_seen or cut or not mark.clean):
+        is_clean = mark.clean and removed_tail is None and written_end <= decision.synced_seen
+        if stopped is None and not is_clean:
             stopped = self._sync(first)
         active = self._items[-1]
         index = self._index(active)
@@ -114,16 +115,8 @@ class Opening:
             refusal=damaged[-1] if decision.end_corrupt else None,
             stopped=stopped,
             mark_state=self._mark_state,
-            report=RecoveryReport(
-                start_offset=self._items[0].base_offset,
-                written_end=written_end,
-                synced_seen=decision.synced_seen,
-                clean=mark.clean and mark.written_end == written_end and cut is None,
-                cut=cut,
-                damaged=tuple(damaged),
-                bytes_read=self._bytes_read,
-                leftovers=tuple(self._leftovers),
-            ),
+            removed_tail=removed_tail,
+            leftovers=self._leftovers,
         )
         active.close()  # an idle partition holds no descriptor
         return opened
@@ -190,7 +183,6 @@ class Opening:
             blocks = segment.blocks()
             positions = [*index.positions[-1:], segment.start]
             batches = [blocks.intact(position) for position in positions]
-            self._bytes_read += blocks.bytes_read
             # An old batch of a recycled file stands for an older log: its word is no higher.
             notes = [batch.header.synced_end for batch in batches if batch is not None]
             if notes:
@@ -247,7 +239,6 @@ class Opening:
                 runs[-1] = _longer(run, batch, synced_end)
             else:
                 runs.append(_run(number, batch, synced_end))
-        self._bytes_read += blocks.bytes_read
 
     # --- repairs ---
 
@@ -341,8 +332,6 @@ class Opening:
             return None
         messages = sum(run.to_offset - run.from_offset for run in decision.dropped)
         return RemovedTail(
-            path=active.path,
-            position=active.data_bytes,
             offset=decision.end_offset,
             bytes_cut=bytes_cut + trimmed,
             reason=(
@@ -365,9 +354,7 @@ class Opening:
     def _used_bytes(self, segment: Segment) -> int:
         """Bytes behind the data that are not zero (or precede one that is not)."""
         blocks = Blocks(segment.file, segment.file.size())
-        used = blocks.used_end(segment.data_bytes) - segment.data_bytes
-        self._bytes_read += blocks.bytes_read
-        return used
+        return blocks.used_end(segment.data_bytes) - segment.data_bytes
 
     def _sync(self, first: int) -> PartitionStopped | None:
         """The data may be in the kernel's memory only: make it durable before anybody reads it."""

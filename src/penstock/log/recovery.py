@@ -125,24 +125,7 @@ def decide(
 class RemovedTail:
     """An unfinished tail that was removed."""
 
-    path: str
-    position: int
     offset: int  # the written end after the cut
     bytes_cut: int
     reason: str
-    unfinished: bool = True  # False: no batch had begun there, the bytes may be a recycled file's
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """The findings and acts at the start of a log. `cut` and `damaged` are shown to the
-    operator."""
-
-    start_offset: int
-    written_end: int
-    synced_seen: int  # the highest synced end that was noted anywhere
-    clean: bool  # the last stop was an orderly one
-    cut: RemovedTail | None
-    damaged: tuple[tuple[int, int, str], ...]
-    bytes_read: int
-    leftovers: tuple[str, ...] = ()  # files that should be gone, and why they are not
+    unfinished: bool  # False: no batch had begun there, the bytes may be a recycled file's

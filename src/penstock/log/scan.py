@@ -60,7 +60,7 @@ class Batch(NamedTuple):
 
 
 class Blocks:
-    """One file seen through a window that moves forward. `bytes_read` is for the report."""
+    """One file seen through a window that moves forward."""
 
     __slots__ = ("_buffer", "_file", "_start", "_view", "_window_bytes", "bytes_read", "end")
 

@@ -38,7 +38,7 @@ from penstock.log.mark import Mark, MarkFile
 from penstock.log.names import spare_name
 from penstock.log.opening import Opened
 from penstock.log.reader import ReadableLog
-from penstock.log.recovery import RecoveryReport
+from penstock.log.recovery import RemovedTail
 from penstock.log.segment import LogSettings, Preallocation, Segment
 from penstock.log.sync import SyncJob, run_here
 
@@ -75,8 +75,9 @@ class WrittenLog(ReadableLog):
         "agreed_end",
         "last_id",
         "last_timestamp_ns",
+        "leftovers",
         "refusal",
-        "report",
+        "removed_tail",
         "stopped",
         "sync_trouble",
         "synced_end",
@@ -96,7 +97,8 @@ class WrittenLog(ReadableLog):
         epochs = Epochs(opened.segments, opened.newest_epoch)
         super().__init__(directory, opened.segments, damage, epochs, opened.written_end)
         self._owner = owner
-        self.report: RecoveryReport = opened.report
+        self.removed_tail: RemovedTail | None = opened.removed_tail
+        self.leftovers = opened.leftovers
         self.synced_end = opened.synced_end
         self.agreed_end = opened.agreed_end  # the highest synced end that any header tells of
         self.last_id = opened.last_id

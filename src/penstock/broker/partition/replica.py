@@ -72,8 +72,8 @@ class Replica:
             self.replicated = ReplicatedPartition(context, context.replica_host, self, own)
         elif kept:
             self.journal, self.folded = self._open_journal()
-        if log.report.leftovers:
-            context.health.report(self.label, Trouble.LEFTOVERS, "; ".join(log.report.leftovers))
+        if log.leftovers:
+            context.health.report(self.label, Trouble.LEFTOVERS, "; ".join(log.leftovers))
         log.damage.on_added = self._report_damage
         for damage in log.damaged:
             self._report_damage(damage)

@@ -226,7 +226,7 @@ def stored_messages(disk: Disk, directory: str, settings: LogSettings) -> int:
 
 def _report_cut(name: str, log: PartitionLog) -> None:
     """An unfinished write at the tail is ordinary after a crash; people still want to know."""
-    cut = log.report.cut
+    cut = log.removed_tail
     if cut is not None and not cut.unfinished:
         # Not worth a warning: overwritten files leave such bytes after every kill.
         _log.info("%s: %d bytes behind offset %d were cleared", name, cut.bytes_cut, cut.offset)
