@@ -200,6 +200,7 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_statement_that_has_not_begun_yet() -> None:
     endless = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
     connection, begins = duckdb.connect(), threading.Event()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     threading.Timer(0.3, begins.set).start()
     with pytest.raises(KeyboardInterrupt):
