@@ -17,8 +17,6 @@ In doubt is what was sent and may have been taken. While the head of the topic i
 behind it goes out, not even to another nsqd: that is what keeps the order. When nothing is in doubt
 another nsqd may take over at any time; it has numbers of its own. The nodes of a cluster have them
 together: each hands the publish to the leader of the producer's partition.
-
-What nsqd's HTTP answer to an idempotent publish says about the messages.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Nodes
@@ -68,26 +65,20 @@ class PublishCounts:
     repeated: int = 0  # requests of which nsqd said that it had them already
 
 
+@dataclass(slots=True, eq=False)
 class Publish:
     """`trace_ids`: none, or one for each body, where 0 is none."""
 
-    __slots__ = ("alone", "bodies", "bytes", "deadline_s", "defer_ms", "done", "trace_ids")
+    done: asyncio.Future[Any]
+    bodies: list[bytes]
+    deadline_s: float
+    defer_ms: int
+    trace_ids: Sequence[int] = ()
+    bytes: int = field(init=False)
+    alone: bool = field(init=False)  # goes out in a request of its own
 
-    def __init__(
-        self,
-        done: asyncio.Future[Any],
-        bodies: list[bytes],
-        deadline_s: float,
-        defer_ms: int,
-        trace_ids: Sequence[int] = (),
-    ) -> None:
-        self.done = done
-        self.bodies = bodies
-        self.trace_ids = trace_ids
-        self.bytes = sum(map(len, bodies))
-        self.deadline_s = deadline_s
-        self.defer_ms = defer_ms
-        self.alone = defer_ms > 0  # goes out in a request of its own
+    def __post_init__(self) -> None:
+        self.bytes, self.alone = sum(map(len, self.bodies)), self.defer_ms > 0
 
 
 @dataclass(eq=False)
@@ -252,8 +243,7 @@ class TopicPublisher:
         except FetchFailed as failure:
             self._doubt = (before or failure.reason) if failure.sent else before
             return
-        verdict = judge(public(destination.address), destination.sequence, answer, self._is_traced)
-        self._apply(destination, verdict, before)
+        self._judge(destination, answer, before)
 
     def _encode(self) -> tuple[str, Query, bytes]:
         """Path, options and body."""
@@ -280,34 +270,46 @@ class TopicPublisher:
 
     # --- outcomes ---
 
-    def _apply(self, destination: Destination, verdict: Verdict, before: str) -> None:
+    def _judge(self, destination: Destination, answer: Fetched, before: str) -> None:
         """`before`: why an earlier request may have arrived; empty: none did."""
-        outcome = verdict.outcome
-        if outcome is PublishOutcome.REPEATED and not before:
+        address, status = public(destination.address), answer.status
+        document = document_of(answer.body) or {}
+        code = str(document.get("message", ""))[:200]
+        reason = f"got response {status} {code}".rstrip()
+        if status == 200:
+            self._accepted(destination, answer, document, before)
+        elif status == 429 or document.get("taken") is False:  # not by this request: again, later
+            self._doubt = before
+            self._nodes.last_failure = ConnectFailed(address, reason)
+        elif status == 408 or not 400 <= status < 500:  # again: the same numbers make it safe
+            self._doubt = before or reason
+        else:
+            error = _refusal(address, destination.sequence, status, code, document)
+            self._refused(destination, error, before)
+
+    def _accepted(
+        self, destination: Destination, answer: Fetched, document: dict[str, Any], before: str
+    ) -> None:
+        is_traced = self._is_traced  # then it says where the first message is
+        is_repeated = answer.headers.get("x-penstock-repeated") == "true"
+        if not (document.get("status") == "OK" if is_traced else answer.body == b"OK"):
+            self._doubt = before or "the answer is not nsqd's"
+            return
+        if is_repeated and not before:
             explained = "another producer has published with the same id and epoch"
             error = PublishRefused(public(destination.address), 200, "REPEATED", explained)
             self._refused(destination, error, before)
-        elif outcome in (PublishOutcome.STORED, PublishOutcome.REPEATED):
-            self._stored(destination, verdict)
-        elif outcome is PublishOutcome.NOT_TAKEN:
-            self._doubt = before
-            self._nodes.last_failure = ConnectFailed(public(destination.address), verdict.reason)
-        elif outcome is PublishOutcome.UNKNOWN:
-            self._doubt = before or verdict.reason
-        elif verdict.error is not None:
-            self._refused(destination, verdict.error, before)
-
-    def _stored(self, destination: Destination, verdict: Verdict) -> None:
+            return
         count = self._message_count
         destination.stored(count)
         self._counts.stored += count
-        self._counts.repeated += verdict.outcome is PublishOutcome.REPEATED
+        self._counts.repeated += is_repeated
         self._doubt = ""
         batch, self._batch = self._batch, []
-        index = 0
+        offset, id, index = document.get("queue_offset"), document.get("id"), 0
         for publish in batch:
-            if publish.trace_ids and verdict.where is not None:
-                self._tell_where(publish, index, *verdict.where)
+            if publish.trace_ids and type(offset) is int and type(id) is int:
+                self._tell_where(publish, index, offset, id)
             self._end(publish, None)
             index += len(publish.bodies)
 
@@ -390,58 +392,12 @@ class TopicPublisher:
                     publish.done.set_exception(error)
 
 
-class PublishOutcome(Enum):
-    STORED = "stored"  # by this request
-    REPEATED = "repeated"  # by an earlier one with these numbers
-    NOT_TAKEN = "not taken"  # not by this request: try again later
-    UNKNOWN = "unknown"  # try again: the same numbers make it safe
-    REFUSED = "refused"  # not by this request, and it is no use to try again
-
-
-class Verdict(NamedTuple):
-    outcome: PublishOutcome
-    reason: str = ""
-    error: PublishRefused | None = None
-    where: tuple[int, int] | None = None  # offset and id of the first message, if it was told
-
-
-def judge(address: str, sequence: int, answer: Fetched, traced: bool = False) -> Verdict:
-    """`traced`: the answer to `/pubtrace` or `/mpubtrace`, with the positions of the messages."""
-    status = answer.status
-    if status == 200:
-        return _judge_success(answer, traced)
-    document = document_of(answer.body) or {}
-    code = str(document.get("message", ""))[:200]
-    reason = f"got response {status} {code}".rstrip()
-    if status == 429 or document.get("taken") is False:
-        return Verdict(PublishOutcome.NOT_TAKEN, reason)
-    if status == 409:
-        return Verdict(PublishOutcome.REFUSED, reason, _conflict(address, sequence, code, document))
-    if 400 <= status < 500 and status != 408:
-        return Verdict(PublishOutcome.REFUSED, reason, PublishRefused(address, status, code))
-    return Verdict(PublishOutcome.UNKNOWN, reason)
-
-
-def _judge_success(answer: Fetched, traced: bool) -> Verdict:
-    repeated = answer.headers.get("x-penstock-repeated") == "true"
-    where = None
-    if traced:
-        document = document_of(answer.body) or {}
-        offset, id = document.get("queue_offset"), document.get("id")
-        is_ours = document.get("status") == "OK"
-        if type(offset) is int and type(id) is int:
-            where = offset, id
-    else:
-        is_ours = answer.body == b"OK"
-    if not is_ours:
-        return Verdict(PublishOutcome.UNKNOWN, "the answer is not nsqd's")
-    return Verdict(PublishOutcome.REPEATED if repeated else PublishOutcome.STORED, where=where)
-
-
-def _conflict(address: str, sequence: int, code: str, document: dict[str, Any]) -> PublishRefused:
+def _refusal(
+    address: str, sequence: int, status: int, code: str, document: dict[str, Any]
+) -> PublishRefused:
     epoch, expected = document.get("epoch"), document.get("expected")
-    if code == "PRODUCER_FENCED" and type(epoch) is int:
+    if status == 409 and code == "PRODUCER_FENCED" and type(epoch) is int:
         return PublishFenced(address, epoch)
-    if code == "SEQUENCE_GAP" and type(expected) is int:
+    if status == 409 and code == "SEQUENCE_GAP" and type(expected) is int:
         return PublishGap(address, expected, sequence)
-    return PublishRefused(address, 409, code)
+    return PublishRefused(address, status, code)
