@@ -69,8 +69,9 @@ class Epochs:
         if start == written_end:
             return ()
         if self._starts is None:
-            self._starts = find_epochs(self._segments, self.newest)
-            self.newest = self._starts[-1].epoch if self._starts else NO_EPOCH
+            search = _Search(self._segments)
+            search.segments(0, len(self._segments), self.newest)
+            self._starts, self.newest = search.starts, search.reached
         return tuple(self._starts)
 
     def check(self, epoch: int) -> None:
@@ -105,15 +106,9 @@ class Epochs:
             starts[0] = EpochStart(starts[0].epoch, start_offset)
 
 
-def find_epochs(segments: Segments, newest: int) -> list[EpochStart]:
-    """Search by the headers. `newest` ends the search where it occurs; one above all never does."""
-    search = _Search(segments)
-    search.segments(0, len(segments), newest)
-    return search.starts
-
-
 class _Search:
-    """Parts are looked at in the order of offsets, so each find is above those before it."""
+    """By the headers. Parts are looked at in the order of offsets, so each find is above those
+    before it."""
 
     def __init__(self, segments: Segments) -> None:
         self.starts: list[EpochStart] = []
@@ -121,16 +116,17 @@ class _Search:
         self._walked = -1  # the segment that was read as a whole, its index being wrong
 
     @property
-    def _reached(self) -> int:
+    def reached(self) -> int:
         return self.starts[-1].epoch if self.starts else NO_EPOCH
 
     def _note(self, epoch: int, base_offset: int) -> None:
-        if epoch > self._reached:
+        if epoch > self.reached:
             self.starts.append(EpochStart(epoch, base_offset))
 
     def segments(self, low: int, high: int, newest: int) -> None:
-        """Beginnings in segments `low` to `high` - 1, where no epoch is above `newest`."""
-        if low == high or self._reached == newest:
+        """Beginnings in segments `low` to `high` - 1, where no epoch is above `newest`: there the
+        search ends. One above all never occurs."""
+        if low == high or self.reached == newest:
             return
         if high - low == 1:
             self._inside(low, newest)
@@ -147,7 +143,7 @@ class _Search:
         self._entries(number, 0, len(self._segments.index_of(number)), newest)
 
     def _entries(self, number: int, low: int, high: int, newest: int) -> None:
-        if low == high or self._reached == newest or self._walked == number:
+        if low == high or self.reached == newest or self._walked == number:
             return
         if high - low == 1:
             self._between(number, low)

@@ -343,23 +343,13 @@ def _decode_groups(data: bytes, position: int, end: int) -> list[Group] | None:
     return groups
 
 
-class Beyond(NamedTuple):
-    """An intact record that does not count."""
-
-    position: int
-    generation: int
-    synced_records: int
-
-
-def intact_beyond(data: bytes, position: int) -> Iterator[Beyond]:
-    """Sound records at or behind `position`, wherever they begin."""
+def intact_beyond(data: bytes, position: int) -> Iterator[JournalRecord]:
+    """Intact records at or behind `position`, wherever they begin."""
     while (position := data.find(MAGIC, position)) >= 0:
         found = decode_record(data, position)
-        if found is None:
-            position += 1
-            continue
-        yield Beyond(position, found.generation, found.synced_records)
-        position += found.length
+        if found is not None:
+            yield found
+        position += found.length if found is not None else 1
 
 
 def corrupt_generation(data: bytes) -> int:
@@ -377,10 +367,6 @@ def corrupt_in(data: bytes, folded: Folded | None) -> int:
     return max(witnesses, default=0)
 
 
-def _begins(record: JournalRecord) -> bool:
-    return record.sequence == 0 and bool(record.flags & FLAG_SNAPSHOT)
-
-
 def _lost(data: bytes, position: int, generation: int, sequence: int) -> int:
     """The number of records of the file behind the one with this sequence, if it is corrupt."""
     beyond = [one for one in intact_beyond(data, position) if one.generation == generation]
@@ -396,7 +382,7 @@ def fold(data: bytes) -> Folded | None:
 def fold_records(data: bytes) -> tuple[Folded, Folding] | None:
     """As `fold`, and a Folding to continue with, record by record."""
     first = decode_record(data, 0)
-    if first is None or not _begins(first):
+    if first is None or first.sequence or not first.flags & FLAG_SNAPSHOT:
         return None
     folding = Folding()
     record = first

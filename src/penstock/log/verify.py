@@ -8,7 +8,6 @@ excused.
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -193,7 +192,12 @@ class PartitionCheck:
         self.check_mark(inside)
         for number, base in enumerate(bases):
             limit = bases[number + 1] if number + 1 < len(bases) else None
-            self._unless_gone(self._path(names.segment_name(base)), self.check_segment, base, limit)
+            try:
+                self.check_segment(base, limit)
+            except FileNotFoundError:  # retention of a running daemon was faster
+                path = self._path(names.segment_name(base))
+                self._report.find(path, None, "the file is gone meanwhile", is_note=True)
+                self._expected = limit
         self.judge_tail()
         self.check_journals(inside)
         if names.PRODUCERS in inside:
@@ -214,15 +218,6 @@ class PartitionCheck:
                 self._clean,
             )
         )
-
-    def _unless_gone(
-        self, path: str, check: Callable[[int, int | None], None], base: int, limit: int | None
-    ) -> None:
-        try:
-            check(base, limit)
-        except FileNotFoundError:  # retention of a running daemon was faster
-            self._report.find(path, None, "the file is gone meanwhile", is_note=True)
-            self._expected = limit
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory.path, name)
