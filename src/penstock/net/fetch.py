@@ -45,8 +45,13 @@ class Fetcher:
     # Who asks rarely keeps no connection: a server hangs up on idle ones, and a POST that runs
     # into that cannot just be sent again.
     keeps_connections: bool = True
-    _client: HttpClient | None = None
     _moved: dict[str, str] = field(default_factory=dict)  # origins: to https, or to themselves
+
+    def __post_init__(self) -> None:
+        connect_s = self.connect_timeout_ns / limits.SECOND
+        self._client = HttpClient(
+            self.tls, connect_s, self.answer_bytes_max, self.keeps_connections
+        )
 
     async def get_json(self, url: str, headers: Headers | None = None) -> Any:
         """The document of a 200. Raises FetchFailed for everything else."""
@@ -102,10 +107,8 @@ class Fetcher:
         return port > 0
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-            await asyncio.sleep(0)  # that is when the sockets are closed
+        self._client.close()
+        await asyncio.sleep(0)  # that is when the sockets are closed
 
     def _document(self, url: str, answer: Fetched) -> Any:
         if answer.status != 200:
@@ -133,17 +136,9 @@ class Fetcher:
 
     async def _follow(self, outgoing: Outgoing) -> Fetched:
         """The answer, or that of its redirects."""
-        if self._client is None:
-            self._client = HttpClient(
-                self.tls,
-                self.connect_timeout_ns / limits.SECOND,
-                self.answer_bytes_max,
-                self.keeps_connections,
-            )
-        client = self._client
-        client.tls = self.tls
+        self._client.tls = self.tls
         while True:
-            answer = await client.exchange(outgoing)
+            answer = await self._client.exchange(outgoing)
             location = answer.headers.get("location")
             if answer.status not in REDIRECTS or location is None:
                 return answer
