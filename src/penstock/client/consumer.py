@@ -95,8 +95,8 @@ class Consumer:
         }
         self.options = settle_options(options or ConsumerOptions(), changes)
         self._given = address_list(addresses)
-        self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
-        if not self._given and not self._lookupds:
+        self._lookupds = lookupds
+        if not self._given and not lookupds:
             raise ConfigError("addresses", addresses, "name an nsqd or an nsqlookupd")
         self.counts = Counts()
         self._backoff = Backoff(

@@ -14,11 +14,12 @@ twice, and say nothing.
 """
 
 import asyncio
+import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -28,19 +29,19 @@ from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetcher, public
 from penstock.net.http_client import Fetched
 from penstock.net.outgoing import document_of
-from penstock.net.query import whole_number
 from penstock.net.secret_file import bearer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import Call, bracketed
 from penstock.wire.names import is_valid_name
 
+log = logging.getLogger("penstock.client")
+
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
     addresses: frozenset[str]
     failures: tuple[FetchFailed, ...] = ()
-    partitions: Mapping[int, str] = field(default_factory=dict)  # where each is, as far as known
 
     @property
     def complete(self) -> bool:
@@ -55,19 +56,6 @@ def addresses_in(document: Any, port_key: str = "tcp_port") -> frozenset[str]:
         return frozenset()
     found = (_address(entry, port_key) for entry in producers)
     return frozenset(address for address in found if address is not None)
-
-
-def partitions_in(document: Any, port_key: str = "tcp_port") -> dict[int, str]:
-    """The addresses by partition in an answer to /lookup. Empty for an official nsqlookupd, and
-    where several nsqds have partitions of the same number."""
-    listed = _inner(document).get("partitions")
-    found: dict[int, str] = {}
-    for name, entry in listed.items() if isinstance(listed, Mapping) else ():
-        partition = whole_number(str(name), limits.PARTITIONS_MAX - 1)
-        address = _address(entry, port_key)
-        if partition is not None and address is not None:
-            found[partition] = address
-    return found
 
 
 def topics_in(document: Any) -> list[str]:
@@ -103,9 +91,10 @@ class Discovery:
     """Asks the lookupds, each `host:port` of its HTTP side or a URL."""
 
     def __init__(
-        self, lookupds: list[str], options: ClientOptions, port_key: str = "tcp_port"
+        self, lookupds: str | Sequence[str], options: ClientOptions, port_key: str = "tcp_port"
     ) -> None:
-        self._bases = [base_url(lookupd) for lookupd in dict.fromkeys(lookupds)]
+        self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
+        self._bases = [base_url(lookupd) for lookupd in dict.fromkeys(self._lookupds)]
         self._options = options
         self._port_key = port_key
         self._fetcher = Fetcher(
@@ -119,6 +108,24 @@ class Discovery:
 
     async def nodes(self) -> LookupResult:
         return await self._ask("/nodes")
+
+    async def candidates(
+        self, given: list[str], before: Collection[str] = (), scheme: str = ""
+    ) -> list[str]:
+        """`given`, then the other nodes, in any order; those of `before`, too, unless all lookupds
+        have answered. Raises ConnectFailed when there is none."""
+        found = await self.nodes()
+        for failure in found.failures:
+            log.warning("lookupd: %s", failure)
+        known = {scheme + address for address in found.addresses}
+        if not found.complete:
+            known.update(before)
+        others = sorted(known.difference(given))
+        random.shuffle(others)
+        if not given and not others:
+            reason = str(found.failures[0]) if found.failures else "no nsqd is known"
+            raise ConnectFailed(", ".join(self._lookupds), reason)
+        return [*given, *others]
 
     async def close(self) -> None:
         await self._fetcher.close()
@@ -147,11 +154,8 @@ class Discovery:
         answers = await asyncio.gather(*asked)
         known = [answer for answer in answers if not isinstance(answer, FetchFailed)]
         failures = tuple(answer for answer in answers if isinstance(answer, FetchFailed))
-        partitions: dict[int, str] = {}
-        for document in known:
-            partitions |= partitions_in(document, self._port_key)
         addresses = (addresses_in(document, self._port_key) for document in known)
-        return LookupResult(frozenset().union(*addresses), failures, partitions)
+        return LookupResult(frozenset().union(*addresses), failures)
 
     async def _one(self, url: str) -> Any:
         """The document, or a FetchFailed."""
@@ -184,14 +188,12 @@ class Nodes:
     def __init__(
         self, given: str | Sequence[str], lookupds: str | Sequence[str], options: IdempotentOptions
     ) -> None:
-        asked = [lookupds] if isinstance(lookupds, str) else list(lookupds)
-        self._secure = bool(options.tls)
+        self._scheme = "https://" if options.tls else "http://"
         listed = [given] if isinstance(given, str) else list(given)
-        self._given = list(dict.fromkeys(http_url(one, self._secure) for one in listed))
-        if not self._given and not asked:
+        self._given = list(dict.fromkeys(http_url(one, bool(options.tls)) for one in listed))
+        if not self._given and not lookupds:
             raise ConfigError("addresses", given, "name an nsqd or an nsqlookupd")
-        self._lookupds = ", ".join(asked)
-        self._discovery = Discovery(asked, options, "http_port") if asked else None
+        self._discovery = Discovery(lookupds, options, "http_port") if lookupds else None
         self._fetcher = Fetcher(
             connect_timeout_ns=round(options.connect_timeout_s * limits.SECOND),
             request_timeout_ns=round(options.request_timeout_s * limits.SECOND),
@@ -199,8 +201,8 @@ class Nodes:
         )
         self._headers = {"User-Agent": options.user_agent}
         self._credentials = bearer(options.http_secret)
-        self._found: list[str] = []
-        self._found_s = 0.0
+        self._present = self._given
+        self._looked_s = 0.0
         self._age_s_max = options.retry_delay_max_s
         self._looking = asyncio.Lock()
         self._known_good: set[str] = set()
@@ -213,23 +215,17 @@ class Nodes:
         if self._discovery is not None:
             async with self._looking:
                 await self._look(self._discovery, anew)
-        return [*self._given, *self._found]
+        return self._present
 
     async def _look(self, discovery: Discovery, anew: bool) -> None:
         now_s = asyncio.get_running_loop().time()
-        if self._found_s and not (anew and now_s - self._found_s > self._age_s_max):
+        if self._looked_s and not (anew and now_s - self._looked_s > self._age_s_max):
             return
-        self._found_s = now_s
-        found = await discovery.nodes()
-        known = {f"http{'s' if self._secure else ''}://{address}" for address in found.addresses}
-        if not found.complete:
-            known.update(self._found)
-        others = sorted(known.difference(self._given))
-        random.shuffle(others)
-        self._found = others
-        if not others and not self._given:
-            reason = str(found.failures[0]) if found.failures else "no nsqd is known"
-            self.last_failure = ConnectFailed(self._lookupds, reason)
+        self._looked_s = now_s
+        try:
+            self._present = await discovery.candidates(self._given, self._present, self._scheme)
+        except ConnectFailed as failure:
+            self._present, self.last_failure = [], failure
 
     async def check(self, address: str) -> None:
         """Raises ConnectFailed unless idempotent publishing is known there."""

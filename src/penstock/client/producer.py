@@ -106,8 +106,8 @@ class Producer(Publisher[Published]):
         self._ids = unique_ids() if self.options.unique_ids else None
         self._is_plain = self._ids is None and self._around is None
         self._given = address_list(addresses)
-        self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
-        if not self._given and not self._lookupds:
+        self._lookupds = lookupds
+        if not self._given and not lookupds:
             raise ConfigError("addresses", addresses, "name an nsqd or an nsqlookupd")
         self._link: Link | None = None
         self._reader: FrameReader[None] = FrameReader(_unexpected)
@@ -284,15 +284,11 @@ class Producer(Publisher[Published]):
     async def _candidates(self, discovery: Discovery | None) -> list[str]:
         if discovery is None:
             return self._given
-        found = await discovery.nodes()
-        for failure in found.failures:
-            log.warning("lookupd: %s", failure)
-        others = sorted(found.addresses - set(self._given))
-        random.shuffle(others)
-        if not self._given and not others:
-            reason = str(found.failures[0]) if found.failures else "no nsqd is known"
-            self._last_error = ConnectFailed(", ".join(self._lookupds), reason)
-        return [*self._given, *others]
+        try:
+            return await discovery.candidates(self._given)
+        except ConnectFailed as error:
+            self._last_error = error
+            return []
 
     async def _connect(self, address: str) -> Link | None:
         try:
