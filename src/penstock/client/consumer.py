@@ -89,8 +89,9 @@ class Consumer:
         if not self.topics:
             raise ConfigError("topic", topic, "name one or several")
         name = framing.check_name("channel", channel)
+        where = name if partition is None else b"%b %d" % (name, partition)
         self._subs = {
-            topic: framing.sub(framing.check_name("topic", topic), name, self.partition)
+            topic: b"SUB %b %b\n" % (framing.check_name("topic", topic), where)
             for topic in self.topics
         }
         self.options = settle_options(options or ConsumerOptions(), changes)
@@ -149,7 +150,7 @@ class Consumer:
         for subscription in self._subscriptions:
             subscription.close_soon()
         self._later("stop", self.options.connect_timeout_s, self._leave_silent)
-        self._check_drained()
+        self.check_drained()
 
     def _leave_silent(self) -> None:
         """An nsqd that hangs answers CLS only when it is well again: an end is not to wait."""
@@ -178,7 +179,7 @@ class Consumer:
         await self._end_tasks()
         for timer in self._timers.values():
             timer.cancel()
-        self._check_drained()
+        self.check_drained()
 
     async def _end_tasks(self) -> None:
         tasks = list(self._tasks.values())
@@ -306,18 +307,12 @@ class Consumer:
         """Count a failure, whatever becomes of the message."""
         self._pause(self._backoff.failed(message.raw_id, self.counts.finished))
 
-    def touched(self) -> None:
-        self.counts.touched += 1
-
     def refused(self, error: ServerRefused) -> None:
         if error.code in LATE:
             self.counts.late += 1
             log.info("consumer: %s", error)
         else:
             log.warning("consumer: %s", error)
-
-    def closing(self, subscription: Subscription) -> None:
-        self._check_drained()
 
     # --- queue ---
 
@@ -343,7 +338,8 @@ class Consumer:
         if self._quiet is not None and not self._quiet.done() and self._is_quiet():
             self._quiet.set_result(None)
 
-    def _check_drained(self) -> None:
+    def check_drained(self) -> None:
+        """Call when a connection has ended, or brings no more messages."""
         self._check_quiet()
         if self._stopping is not None and self._stopping.done() and self._is_drained():
             self._wake(len(self._waiters))
@@ -476,7 +472,7 @@ class Consumer:
         if self._queue:
             self._queue = deque(message for message in self._queue if not message.lost)
         self._balance()
-        self._check_drained()
+        self.check_drained()
 
     def _touch_due(self) -> None:
         now_s = self._loop.time()

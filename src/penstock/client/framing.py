@@ -1,5 +1,5 @@
 """V2 from the client's side, without I/O: bytes in, messages and answers out, whole buffers at a
-time; and the bytes of every command.
+time; and what commands have in common.
 
 `FrameReader.feed` takes what a socket gave and returns what became whole: messages, made by the
 function that the reader was given, and all other frames. The order between the two kinds is not
@@ -23,7 +23,6 @@ from penstock.wire.names import is_valid_name
 
 OK_FRAME = encode_frame(FrameType.RESPONSE, b"OK")
 NOP = b"NOP\n"
-CLS = b"CLS\n"
 
 DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
 
@@ -163,20 +162,6 @@ def check_delay(delay_s: float) -> int:
     return round(delay_s * 1000)
 
 
-def sub(topic: bytes, channel: bytes, partition: int | None = None) -> bytes:
-    if partition is None:
-        return b"SUB %b %b\n" % (topic, channel)
-    return b"SUB %b %b %d\n" % (topic, channel, partition)
-
-
-def pub_head(topic: bytes) -> bytes:
-    return b"PUB %b\n" % topic
-
-
-def dpub_head(topic: bytes, delay_ms: int) -> bytes:
-    return b"DPUB %b %d\n" % (topic, delay_ms)
-
-
 def sized(head: bytes, body: bytes) -> bytes:
     """A command whose line is `head`, with its body."""
     return b"%b%b%b" % (head, _SIZE.pack(len(body)), body)
@@ -189,15 +174,3 @@ def mpub(topic: bytes, bodies: Sequence[bytes], command: bytes = b"MPUB") -> byt
         parts.append(body)
     parts[1] = _SIZE.pack(sum(map(len, parts)) - len(parts[0]))
     return b"".join(parts)
-
-
-def rdy(count: int) -> bytes:
-    return b"RDY %d\n" % count
-
-
-def req(message_id: bytes, delay_ms: int) -> bytes:
-    return b"REQ %b %d\n" % (message_id, delay_ms)
-
-
-def touch(message_id: bytes) -> bytes:
-    return b"TOUCH %b\n" % message_id

@@ -28,7 +28,6 @@ class Upgrade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    version: str = ""
     rdy_count_max: int = limits.RDY_COUNT_MAX
     message_timeout_s: float = limits.MESSAGE_TIMEOUT_NS / limits.SECOND
     message_timeout_max_s: float = limits.MESSAGE_TIMEOUT_MAX_NS / limits.SECOND
@@ -93,7 +92,6 @@ def negotiate(address: str, options: ConnectionOptions, answer: bytes) -> Negoti
     timeout_s = _number(granted, "msg_timeout", usual.message_timeout_s * MS_PER_S) / MS_PER_S
     timeout_max = _number(granted, "max_msg_timeout", usual.message_timeout_max_s * MS_PER_S)
     return Negotiated(
-        version=str(granted.get("version", "")),
         rdy_count_max=max(int(_number(granted, "max_rdy_count", usual.rdy_count_max)), 1),
         message_timeout_s=timeout_s,
         message_timeout_max_s=timeout_max / MS_PER_S,

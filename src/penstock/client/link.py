@@ -46,7 +46,7 @@ class Link(asyncio.Protocol):
         self._early = bytearray()  # greeting: bytes not yet read
         self._waiter: asyncio.Future[None] | None = None
         self._receive: Callable[[bytes], None] | None = None
-        self._out: list[bytes] = []
+        self.unsent: list[bytes] = []
         self._out_bytes = 0
         self._flushing = False
         self._write_paused = False
@@ -145,7 +145,7 @@ class Link(asyncio.Protocol):
     # --- out ---
 
     def write(self, data: bytes) -> None:
-        self._out.append(data)
+        self.unsent.append(data)
         self._out_bytes += len(data)
         if self._flushing:
             if self._out_bytes > WRITE_SOON_BYTES and not self._write_paused:
@@ -160,12 +160,12 @@ class Link(asyncio.Protocol):
             self._flush()
 
     def _flush(self) -> None:
-        if not self._out or self._transport is None or self.lost:
+        if not self.unsent or self._transport is None or self.lost:
             return
         if self._transport.is_closing() and not self._closing:
             return  # the peer has hung up: it would be dropped
-        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-        self._out.clear()
+        data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
+        self.unsent.clear()
         self._out_bytes = 0
         self._transport.write(data if self._encoder is None else self._encoder.encode(data))
 
@@ -191,10 +191,6 @@ class Link(asyncio.Protocol):
         self._lose(reason)
         if self._transport is not None:
             self._transport.abort()
-
-    @property
-    def unsent(self) -> list[bytes]:
-        return self._out
 
     def _lose(self, reason: str) -> None:
         if self.lost:

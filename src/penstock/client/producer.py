@@ -183,7 +183,7 @@ class Producer(Publisher[Published]):
         return self._send(publishing.command(outgoing, self._ids))
 
     def _new_head(self, topic: str) -> bytes:
-        head = framing.pub_head(framing.check_name("topic", topic))
+        head = b"PUB %b\n" % framing.check_name("topic", topic)
         if len(self._heads) >= 1000:  # topics made up as one goes must not stay for ever
             self._heads.clear()
         self._heads[topic] = head

@@ -311,9 +311,8 @@ def command(outgoing: Outgoing, ids: UniqueIds | None = None) -> bytes:
     topic, bodies = framing.check_name("topic", outgoing.topic), outgoing.bodies
     if outgoing.delay_s is not None:
         check_plain(outgoing)
-        return framing.sized(
-            framing.dpub_head(topic, framing.check_delay(outgoing.delay_s)), bodies[0]
-        )
+        head = b"DPUB %b %d\n" % (topic, framing.check_delay(outgoing.delay_s))
+        return framing.sized(head, bodies[0])
     to = destination_of(topic, outgoing)
     headers, trace_id, several = headers_of(outgoing), outgoing.trace_id, outgoing.several
     if several and trace_id is not None:

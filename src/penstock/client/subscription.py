@@ -117,7 +117,7 @@ class Subscription:
             self.link.write(framing.NOP)
         elif frame.data == CLOSE_WAIT:
             self.close_wait = True
-            self._consumer.closing(self)
+            self._consumer.check_drained()
 
     # --- out ---
 
@@ -128,18 +128,18 @@ class Subscription:
         if (count == 0) != (state.rdy == 0):
             state.changed_s = now_s
         state.rdy = count
-        self.link.write(framing.rdy(count))
+        self.link.write(b"RDY %d\n" % count)
 
     def close_soon(self) -> None:
         """Ask nsqd to send no more."""
         self.state.rdy = 0
-        self.link.write(framing.CLS)
+        self.link.write(b"CLS\n")
 
     def finish(self, message: Message) -> None:
         self._settle(message, b"FIN %b\n" % message.raw_id, True, False)
 
     def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None:
-        self._settle(message, framing.req(message.raw_id, delay_ms), False, backoff)
+        self._settle(message, b"REQ %b %d\n" % (message.raw_id, delay_ms), False, backoff)
 
     def _settle(self, message: Message, command: bytes, finished: bool, backoff: bool) -> None:
         if self.link.lost:
@@ -152,8 +152,8 @@ class Subscription:
 
     def touch(self, message: Message) -> None:
         if not self.link.lost:
-            self.link.write(framing.touch(message.raw_id))
-            self._consumer.touched()
+            self.link.write(b"TOUCH %b\n" % message.raw_id)
+            self._consumer.counts.touched += 1
 
     def touch_due(self, now_s: float) -> None:
         """Touch messages that have been here for half of their timeout. A message at the maximum
