@@ -14,8 +14,9 @@ from e2e.ports import kept_port
 from penstock import limits
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, KeyValue, Reading
-from penstock.cluster.documents import CLUSTER, Cluster
+from penstock.cluster.documents import CLUSTER, Cluster, Topic
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.view import Versioned, View
 from penstock.errors import ConfigError, WriteRefused
 from penstock.log.disk import OsDisk
 from penstock.net.api import HttpError
@@ -116,13 +117,11 @@ ORDERS = PartitionName("orders", 0)
 
 
 def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_seen() -> None:
-    topic = SimpleNamespace(deleted=False, identity="a", replicas=2)
-    record: Any = SimpleNamespace(identity="a", leader=None, members=("one", "two"))
-    view = SimpleNamespace(
-        restorations=0, revision=7, revision_seen=7, is_pending=False, nodes={},
-        topics={"orders": SimpleNamespace(document=topic)},
-        partitions={ORDERS: SimpleNamespace(document=record)},
-    )  # fmt: skip
+    record: Any = SimpleNamespace(identity=1, leader=None, members=("one", "two"))
+    view = View()
+    view.revision = view.revision_seen = 7
+    view.topics["orders"] = Versioned(Topic(1, 2, 1, False, (), False, ()), 7, 7)
+    view.partitions[ORDERS] = Versioned(record, 7, 7)
     proposals = SimpleNamespace(machines={}, incarnation=1)
     cluster: Any = SimpleNamespace(
         own=0, participant=SimpleNamespace(view=view, proposals=proposals)
@@ -154,9 +153,8 @@ def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:
         peers = {n: SimpleNamespace(replica=1, counted=at) for n, at in enumerate(counted)}
         return SimpleNamespace(end=end, log=log, peers=peers)
 
-    view = SimpleNamespace(restorations=0, revision=0, is_pending=False, nodes={}, partitions={})
     proposals = SimpleNamespace(machines={0: machine(20, 20, 17), 1: machine(9, 9, UNMATCHED)})
-    cluster: Any = SimpleNamespace(participant=SimpleNamespace(view=view, proposals=proposals))
+    cluster: Any = SimpleNamespace(participant=SimpleNamespace(view=View(), proposals=proposals))
     state = ClusterState(cluster, "main")
     state.look(limits.SECOND)
     assert state.lag == 9  # messages; the log begins at 5 by now

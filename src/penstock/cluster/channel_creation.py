@@ -58,13 +58,12 @@ from penstock.cluster.documents import (
     CHANNEL_NUMBERS,
     Channel,
     ChannelNumbers,
-    Topic,
     identity_text,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.messages import StartHeld, StartRequest
 from penstock.cluster.metadata_topics import CREATED, PARTITIONS, as_settings
-from penstock.cluster.view import Versioned, View, revision_of
+from penstock.cluster.view import View, revision_of
 from penstock.errors import ChannelUnconfirmed, NotFound, Refused
 from penstock.limits import CHANNEL_CONFIRM_NS, CHANNEL_REQUEST_NS, CHANNELS_CONFIRMED_MIN
 
@@ -94,10 +93,10 @@ class ChannelCreations:
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         name, view = ChannelName(topic, channel), self._view
-        if self._topic(topic) is None and view.is_listed:
+        if view.topic(topic) is None and view.is_listed:
             done(NotFound("topic", topic))
             return
-        held = self._channel(name)
+        held = view.channel(name)
         if held is not None and self._is_confirmed(name, held.document):
             done(None)
             return
@@ -127,12 +126,12 @@ class ChannelCreations:
             self._request(name, starts)
 
     def _request(self, name: ChannelName, starts: _Starts) -> None:
-        view, held = self._view, self._channel(name)
+        view, held = self._view, self._view.channel(name)
         if held is None or view.revision < held.revision:  # not all of its transaction is in
             return
         channel = held.document
         if not (starts.channel and _is_same(starts.channel, channel)):
-            starts.awaited = self._partitions(name.topic, channel.identity)
+            starts.awaited = {one.number for one, _ in view.records_of(name.topic)}
             starts.requested_ns = self._now_ns - CHANNEL_REQUEST_NS
         starts.channel = channel
         if starts.requested_ns + CHANNEL_REQUEST_NS <= self._now_ns:
@@ -149,29 +148,17 @@ class ChannelCreations:
 
     # --- known channels ---
 
-    def _topic(self, name: str) -> Versioned[Topic] | None:
-        held = self._view.topics.get(name)
-        return held if held is not None and not held.document.deleted else None
-
-    def _channel(self, name: ChannelName) -> Versioned[Channel] | None:
-        """A topic may be created again before all channels of the deleted one are tombstones. Their
-        numbers mean nothing in the new topic: no partition of it would ever confirm them."""
-        topic, held = self._topic(name.topic), self._view.channels.get(name)
-        if topic is None or held is None or held.document.deleted:
-            return None
-        return held if held.document.identity == topic.document.identity else None
-
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
         known = self._confirmed.get(name)
         is_known = known is not None and _is_same(known, channel)
         return is_known and self._has(name, channel.number)
 
     def _is_here(self, name: ChannelName) -> bool:
-        held = self._channel(name)
+        held = self._view.channel(name)
         return held is not None and self._has(name, held.document.number)
 
     def _is_made(self, name: ChannelName) -> bool:
-        starts, held = self._starts.get(name), self._channel(name)
+        starts, held = self._starts.get(name), self._view.channel(name)
         if starts is None or held is None or starts.channel is None or starts.awaited:
             return False
         if not (_is_same(starts.channel, held.document) and self._is_here(name)):
@@ -182,25 +169,21 @@ class ChannelCreations:
         self._confirmed[name] = held.document
         return True
 
-    def _partitions(self, topic: str, identity: int) -> set[int]:
-        held = self._view.partitions.of(topic)
-        return {name.number for name, one in held if one.document.identity == identity}
-
     # --- the transaction ---
 
     def _draw(self, name: ChannelName) -> Transaction | None:
-        view, topic = self._view, self._topic(name.topic)
+        view, topic = self._view, self._view.topic(name.topic)
         if topic is None and not view.is_listed:  # this node has just started
             raise Refused("the metadata of the cluster is not read yet")
         if topic is None:
             raise NotFound("topic", name.topic)
-        if self._channel(name) is not None:
+        if view.channel(name) is not None:
             if not self._is_here(name):
                 raise Refused("it is made, but this node does not have it yet")
             return None
         identity = topic.document.identity
         number = self._last_number(name.topic, identity) + 1
-        partitions = len(self._partitions(name.topic, identity))
+        partitions = len(view.records_of(name.topic))
         more = {CREATED: self._wall_ns(), PARTITIONS: partitions}
         made = Channel(identity, number, False, as_settings(ChannelSettings(), **more), False)
         numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, number))

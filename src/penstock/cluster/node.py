@@ -170,9 +170,8 @@ class ClusterNode:
         """A node without a partition of the topic has nothing to apply."""
         topic = self.broker.topics.get(name.topic)
         if topic is None and self._is_true(name.topic):
-            held = self.participant.view.channels.get(name)
-            found = held.document if held is not None and not held.document.deleted else None
-            return found is not None and found.number == number
+            held = self.participant.view.channel(name)
+            return held is not None and held.document.number == number
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
 

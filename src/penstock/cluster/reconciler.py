@@ -33,8 +33,8 @@ from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster.coordinator import Coordinator, seen_by_view
 from penstock.cluster.creation import confirmation
-from penstock.cluster.documents import Channel, Topic, identity_text
-from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.documents import Topic, identity_text
+from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import Message, Renewed, StartRequest
 from penstock.cluster.metadata_topics import cluster_channel, cluster_topic, target_for
 from penstock.cluster.registration import Registration
@@ -50,7 +50,6 @@ LOOK_NS_MAX = 150 * MS
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 SendMessage = Callable[[int, Message], None]
 Records = dict[PartitionName, Versioned[PartitionRecord]]
-Channels = dict[ChannelName, Versioned[Channel]]
 
 
 @dataclass(eq=False)
@@ -100,8 +99,7 @@ class Reconciler:
                 self.due[name] = None
                 continue
             try:
-                view = self.view
-                self._look_at(name, dict(view.partitions.of(name)), dict(view.channels.of(name)))
+                self._look_at(name)
             except (StorageError, Refused, DocumentBroken) as error:
                 self.due[name] = None
                 if self.troubles.get(name) != str(error):
@@ -116,7 +114,7 @@ class Reconciler:
     def _is_late(self) -> bool:
         return self.broker.context.clock.mono_ns() >= self._look_until_ns
 
-    def _look_at(self, name: str, records: Records, channels: Channels) -> None:
+    def _look_at(self, name: str) -> None:
         held = self.view.topics.get(name)
         if held is None:
             return  # absence deletes nothing
@@ -129,19 +127,15 @@ class Reconciler:
             self._had = {one for one in self._had if one.identity != identity}
             self.replica_host.forget(identity_text(topic.identity))
             return
-        current = {
-            one: record
-            for one, record in records.items()
-            if record.document.identity == topic.identity
-        }
+        current = dict(self.view.records_of(name))
         self._discard_unreadable(name, current)
         for one, record in current.items():
             if self._is_late():
                 self.due[name] = None
                 break
             self._decide(one, record, topic, len(current))
-        shape = self._shape(name, held, current, channels)
-        if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
+        shape = self._shape(name, held, current)
+        if self._adopted.get(name) != shape and self._adopt(name, topic, len(current)):
             self._adopted[name] = shape
         restorations = self.view.restorations
         for one, record in current.items():
@@ -151,16 +145,14 @@ class Reconciler:
                     partial(encode_remembered, one, record),
                 )  # fmt: skip
 
-    def _shape(
-        self, name: str, held: Versioned[Topic], records: Records, channels: Channels
-    ) -> tuple[object, ...]:
+    def _shape(self, name: str, held: Versioned[Topic], records: Records) -> tuple[object, ...]:
         """Everything that `_adopt` depends on: it writes files, and most changes concern a leader
         or an in-sync set."""
         return (
             self.view.restorations,
             held.revision,
             self.view.rehashes.get(name),
-            {channel: one.revision for channel, one in channels.items()},
+            [(channel, one.revision) for channel, one in self.view.channels.of(name)],
             [self.replicated(name) for name in records],
         )
 
@@ -265,16 +257,13 @@ class Reconciler:
             return False
         return record.epoch == floor.document.epoch + 1
 
-    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
+    def _adopt(self, name: str, topic: Topic, partitions: int) -> bool:
         """False: this node has no partition of the topic."""
         if not partitions:
             return False
         clustered = cluster_topic(name, topic, partitions)
-        channels = [
-            cluster_channel(one.channel, held)
-            for one, held in known.items()
-            if not held.document.deleted and held.document.identity == topic.identity
-        ]
+        known = self.view.channels_of(name)
+        channels = [cluster_channel(one.channel, channel) for one, channel in known]
         try:
             self.replica_host.adopt_topic(clustered)
         except NotFound:

@@ -89,7 +89,7 @@ class Rehashes:
     _removal_ns: int = 0
 
     def is_rehashing(self, name: str) -> bool:
-        held, topic = self._view.rehashes.get(name), self._view.topics.get(name)
+        held, topic = self._view.rehashes.get(name), self._view.topic(name)
         return bool(held and topic and held.document.identity == topic.document.identity)
 
     def rehash(self, name: str, partitions: int, grow: Grow, done: MetadataDone) -> None:
@@ -141,7 +141,7 @@ class Rehashes:
     # --- the leaders ---
 
     def _request(self, name: str, drain: _Drain) -> None:
-        held, topic = self._view.rehashes.get(name), self._topic(name)
+        held, topic = self._view.rehashes.get(name), self._view.topic(name)
         created = held.created if held is not None else 0
         if created != drain.revision:
             drain.revision, drain.since_ns = created, self._now_ns
@@ -200,12 +200,8 @@ class Rehashes:
 
     # --- the attempts ---
 
-    def _topic(self, name: str) -> Versioned[Topic] | None:
-        held = self._view.topics.get(name)
-        return held if held is not None and not held.document.deleted else None
-
     def _is_spread(self, name: str, partitions: int) -> bool:
-        held = self._topic(name)
+        held = self._view.topic(name)
         is_new = held is not None and held.document.hash_partitions == partitions
         return is_new and name not in self._view.rehashes and self._is_here(name)
 
@@ -218,7 +214,7 @@ class Rehashes:
         return self._now_ns - drain.since_ns >= REHASH_DRAIN_NS
 
     def _draw(self, name: str, partitions: int) -> Transaction | None:
-        held, drain = self._topic(name), self._drains[name]
+        held, drain = self._view.topic(name), self._drains[name]
         if held is None:
             raise NotFound("topic", name)
         document, lock = held.document, self._view.rehashes.get(name)

@@ -192,6 +192,29 @@ class View:
     def is_pending(self) -> bool:
         return bool(self._pending)
 
+    def topic(self, name: str) -> Versioned[Topic] | None:
+        """One that exists: no tombstone."""
+        held = self.topics.get(name)
+        return held if held is not None and not held.document.deleted else None
+
+    def channel(self, name: ChannelName) -> Versioned[Channel] | None:
+        """One that exists, of the topic that exists: a topic may be created again before all
+        channels of the deleted one are tombstones."""
+        topic, held = self.topic(name.topic), self.channels.get(name)
+        if topic is None or held is None or held.document.deleted:
+            return None
+        return held if held.document.identity == topic.document.identity else None
+
+    def channels_of(self, topic: str) -> list[tuple[ChannelName, Versioned[Channel]]]:
+        return [(name, held) for name, held in self.channels.of(topic) if self.channel(name)]
+
+    def records_of(self, topic: str) -> list[tuple[PartitionName, Versioned[PartitionRecord]]]:
+        """Of the topic that exists: no leftovers of an earlier one of the name."""
+        held = self.topic(topic)
+        identity = held.document.identity if held is not None else None
+        records = self.partitions.of(topic)
+        return [(name, one) for name, one in records if one.document.identity == identity]
+
     def nodes_for(self, topic: str, any_node: bool = False) -> list[int]:
         """Live nodes with a replica of the topic: its leaders first, and nodes without a replica
         last, if those will do."""

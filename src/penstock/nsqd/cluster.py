@@ -415,7 +415,8 @@ class ClusterMember:
     def leaders(self, topic: str) -> list[tuple[int, int | None]]:
         """Partitions of a cluster's topic, and the node that leads each."""
         found = []
-        for name, record, _ in self.state.records(topic):
+        for name, held in self.view.records_of(topic):
+            record = held.document
             leader = record.leader.node if record.leader is not None else None
             found.append((name.number, leader if leader in self.view.nodes else None))
         return found

@@ -82,22 +82,19 @@ class ClusterState:
         self._nodes |= {number: held.document for number, held in nodes.items()}
         since, self._since = self._since, {}
         self.under_replicated = self.offline = 0
-        for name, record, replicas in self.records():
+        for name, record, replicas in self._records():
             short, offline = len(record.members) < replicas, self._is_offline(record)
             self.under_replicated += short
             self.offline += offline
             if short or offline:
                 self._since[name] = since.get(name, mono_ns)
 
-    def records(self, only: str = "") -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
-        """The records of live topics, or of one, with the wanted number of replicas."""
+    def _records(self) -> Iterator[tuple[PartitionName, PartitionRecord, int]]:
+        """The records of topics that exist, with the wanted number of replicas."""
         view = self._cluster.participant.view
-        for name, held in view.partitions.of(only) if only else view.partitions.items():
-            topic = view.topics.get(name.topic)
-            if topic is None or topic.document.deleted:
-                continue
-            if topic.document.identity == held.document.identity:
-                yield name, held.document, topic.document.replicas
+        for topic, one in sorted(view.topics.items()):
+            for name, held in view.records_of(topic):
+                yield name, held.document, one.document.replicas
 
     def _is_offline(self, record: PartitionRecord) -> bool:
         """A restarted node leads nothing before it is elected anew."""
@@ -136,7 +133,7 @@ class ClusterState:
         }
         yield encode(head)[:-1] + b',"partitions":['
         comma = b""
-        for one in sorted(self.records()):
+        for one in self._records():
             yield comma + encode(self._partition(*one))
             comma = b","
         yield b"]}"
@@ -147,7 +144,7 @@ class ClusterState:
         nodes = self._cluster.participant.view.nodes
         addresses = {number: held.document.http_address for number, held in sorted(nodes.items())}
         topics: dict[str, Row] = {}
-        for name, record, _ in self.records():
+        for name, record, _ in self._records():
             target = target_for(record.identity, name.number)
             if not is_wanted(name.topic) or self._cluster.replica_host.leader(target) is not None:
                 continue

@@ -181,21 +181,19 @@ class ControllerService:
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
     """The partitions of existing topics that may be changed."""
     found = {}
-    for name, held in view.partitions.items():
-        topic = view.topics.get(name.topic)
-        if topic is None or topic.document.deleted or view.refusal(name):
-            continue
-        if held.document.identity != topic.document.identity:
-            continue
-        move = view.moves.get(name)
-        found[name] = PartitionSeen(
-            held.document,
-            held.revision,
-            topic.document.replicas,
-            dict(topic.document.settings).get("durability") == "disk",
-            move.document if move is not None else None,
-            revision_of(move),
-        )
+    for topic_name, topic in view.topics.items():
+        waits = dict(topic.document.settings).get("durability") == "disk"
+        for name, held in view.records_of(topic_name):
+            move = view.moves.get(name)
+            if not view.refusal(name):
+                found[name] = PartitionSeen(
+                    held.document,
+                    held.revision,
+                    topic.document.replicas,
+                    waits,
+                    move.document if move is not None else None,
+                    revision_of(move),
+                )
     return found
 
 

@@ -103,34 +103,26 @@ def peer_of(node: NodeDocument) -> Peer:
 def cluster_topics(
     view: View, topics: Collection[str], nodes: Mapping[int, Known]
 ) -> dict[str, ClusterTopicEntry | None]:
-    """For each of these; None: there is no such topic. Leftovers of an earlier identity do not
-    count."""
+    """For each of these; None: there is no such topic."""
     found: dict[str, ClusterTopicEntry | None] = {}
     for topic in topics:
-        held = view.topics.get(topic)
-        is_live = held is not None and not held.document.deleted
-        found[topic] = _entry(view, topic, held.document, nodes) if held and is_live else None
+        held = view.topic(topic)
+        found[topic] = _entry(view, topic, held.document, nodes) if held is not None else None
     return found
 
 
 def _entry(view: View, name: str, topic: Topic, nodes: Mapping[int, Known]) -> ClusterTopicEntry:
     led: dict[RegisteredProducer, frozenset[int]] = {}
-    count = 0
-    for (_, number), record in view.partitions.of(name):
-        if record.document.identity == topic.identity:
-            count += 1
-            producer = _leader(record.document, nodes)
-            if producer is not None:
-                led[producer] = led.get(producer, frozenset()) | {number}
-            following = successor(record.document, nodes)
-            if following is not None:
-                led.setdefault(nodes[following].producer, frozenset())
-    channels = frozenset(
-        channel
-        for (_, channel), (one, _, _) in view.channels.of(name)
-        if not one.deleted and one.identity == topic.identity
-    )
-    return ClusterTopicEntry(led, channels, _meta(topic, count))
+    records = view.records_of(name)
+    for (_, number), record in records:
+        producer = _leader(record.document, nodes)
+        if producer is not None:
+            led[producer] = led.get(producer, frozenset()) | {number}
+        following = successor(record.document, nodes)
+        if following is not None:
+            led.setdefault(nodes[following].producer, frozenset())
+    channels = frozenset(one.channel for one, _ in view.channels_of(name))
+    return ClusterTopicEntry(led, channels, _meta(topic, len(records)))
 
 
 def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> RegisteredProducer | None:
