@@ -191,9 +191,6 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too(desk: Desk) -> None
 @each(
     ("call", "reason"),
     [
-        (lambda desk: desk.make(ORDERS._replace(partitions=0)), "0 partitions: 1 to 255"),
-        (lambda desk: desk.make(ORDERS._replace(partitions=256)), "256 partitions: 1 to 255"),
-        (lambda desk: desk.make(ORDERS._replace(replicas=0)), "0 replicas"),
         (lambda desk: creation(desk.view, ORDERS, (), desk.new_replica), "no node takes"),
         (lambda desk: deletion(desk.view, "none"), "there is no topic none"),
         (lambda desk: growth(desk.view, "none", 2, NODES, desk.new_replica), "no topic none"),
@@ -204,12 +201,10 @@ def test_refused_changes(call: Callable[[Desk], object], reason: str) -> None:
         call(Desk())
 
 
-def test_an_existing_topic_is_not_recreated_nor_grown_beyond_the_limit(desk: Desk) -> None:
+def test_an_existing_topic_is_not_recreated(desk: Desk) -> None:
     desk.make()
     with pytest.raises(Refused, match="topic orders exists"):
         desk.make()
-    with pytest.raises(Refused, match="256 partitions"):
-        growth(desk.view, "orders", 256, NODES, desk.new_replica)
     assert growth(desk.view, "orders", 2, NODES, desk.new_replica) is None
     assert clearance(desk.view, "orders") is None
     assert confirmation(desk.view, "orders", 0) is None

@@ -17,7 +17,6 @@ from penstock.cluster.placement import (
     choose_nodes,
     plan,
 )
-from penstock.errors import ConfigError
 
 Plan = Mapping[PartitionName, tuple[int, ...]]
 T0, T1, T2 = (PartitionName("t", number) for number in range(3))
@@ -99,18 +98,6 @@ class TestBalance:
         monkeypatch.setattr(limits, "PLACEMENT_STEPS_MAX", 3)
         there = [held(PartitionName("t", number), 1) for number in range(12)]
         assert moves(there, plan(THREE, there)) == 3
-
-
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (held(T0, 1, 1), r"nodes of t/0: \(1, 1\) is not valid: a node has one replica at most"),
-        (PlacementPartition(T0, 0, ()), "replicas of t/0: 0 is not valid: it has to be 1 at least"),
-    ],
-)
-def test_invalid_input(wrong: PlacementPartition, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        plan(THREE, [wrong])
 
 
 # --- over clusters at random ---

@@ -37,7 +37,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import PlacementNode, choose_nodes
 from penstock.cluster.view import View, revision_of
 from penstock.errors import Refused
-from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
+from penstock.limits import TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
 from penstock.replication.record import Member, PartitionRecord
 
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
@@ -60,103 +60,67 @@ def creation(
     view: View, wanted: WantedTopic, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
     """Creates as many partitions as fit into one transaction. Raises Refused."""
-    held = view.topics.get(wanted.name)
-    if held is not None and not held.document.deleted:
-        raise Refused(f"topic {wanted.name} exists")
-    if waited_for := unconfirmed(view, wanted.name):
-        raise Refused(_being_deleted(view, wanted.name, waited_for))
-    _check(wanted)
+    name = wanted.name
+    if view.topic(name) is not None:
+        raise Refused(f"topic {name} exists")
+    if waited_for := unconfirmed(view, name):
+        raise Refused(_being_deleted(view, name, waited_for))
     topic = Topic(
         wanted.identity, wanted.replicas, wanted.partitions, False, wanted.settings, False, ()
     )
-    floor = _floor(view, wanted.name)
-    topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
-    drawn = _Drawn(view, nodes, new_replica)
-    compares: list[Compare] = [
-        RevisionIs(topic_key, revision_of(held)),
-        RevisionIs(floor_key, revision_of(view.epochs.get(wanted.name))),
-    ]
-    puts = [Put(topic_key, TOPIC.encode(topic)), Put(floor_key, EPOCH_FLOOR.encode(floor))]
-    names = [PartitionName(wanted.name, number) for number in range(wanted.partitions)]
-    return drawn.transaction(names, topic, floor.epoch + 1, compares, puts)
+    names = [PartitionName(name, number) for number in range(wanted.partitions)]
+    put = Put(keys.topic(name), TOPIC.encode(topic))
+    return _with_partitions(view, topic, names, nodes, new_replica, put)
 
 
 def growth(
     view: View, name: str, partitions: int, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction | None:
     """Adds the next missing partitions; None: there are enough. Raises Refused."""
-    held = view.topics.get(name)
-    if held is None or held.document.deleted:
+    held = view.topic(name)
+    if held is None:
         raise Refused(f"there is no topic {name}")
-    if not 1 <= partitions <= PARTITIONS_MAX:
-        raise Refused(f"{partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
-    missing = [
-        PartitionName(name, number)
-        for number in range(partitions)
-        if PartitionName(name, number) not in view.partitions
-    ]
+    names = [PartitionName(name, number) for number in range(partitions)]
+    missing = [one for one in names if one not in view.partitions]
     if not missing:
         return None
-    drawn = _Drawn(view, nodes, new_replica)
-    floor, floor_key = _floor(view, name), keys.epochs(name)
+    return _with_partitions(view, held.document, missing, nodes, new_replica)
+
+
+def _with_partitions(
+    view: View,
+    topic: Topic,
+    names: list[PartitionName],
+    nodes: Iterable[PlacementNode],
+    new_replica: NewReplica,
+    *puts: Put,
+) -> Transaction:
+    """New partitions of a topic beside all that exist, as many as fit."""
+    name, names = names[0].topic, names[: TRANSACTION_KEYS_MAX - _BESIDES]
+    able = [node for node in nodes if node.number in view.memberships]
+    there = [held.document.wanted for held in view.partitions.values()]
+    placed = choose_nodes(able, there, len(names), topic.replicas)
+    if not placed[0]:
+        raise Refused("no node takes a new partition")
+    floor, members = _floor(view, name), view.memberships
     compares: list[Compare] = [
-        RevisionIs(keys.topic(name), held.revision),
-        RevisionIs(floor_key, revision_of(view.epochs.get(name))),
+        RevisionIs(keys.topic(name), revision_of(view.topics.get(name))),
+        RevisionIs(keys.epochs(name), revision_of(view.epochs.get(name))),
     ]
-    puts = [Put(floor_key, EPOCH_FLOOR.encode(floor))]
-    return drawn.transaction(missing, held.document, floor.epoch + 1, compares, puts)
-
-
-def _check(wanted: WantedTopic) -> None:
-    if not 1 <= wanted.partitions <= PARTITIONS_MAX:
-        raise Refused(f"{wanted.partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
-    if wanted.replicas < 1:
-        raise Refused(f"{wanted.replicas} replicas: a partition has at least one")
-
-
-class _Drawn:
-    """Chooses nodes for new partitions beside the existing ones."""
-
-    def __init__(self, view: View, nodes: Iterable[PlacementNode], new_replica: NewReplica) -> None:
-        self._view = view
-        self._placement_nodes = [node for node in nodes if node.number in view.memberships]
-        self._new_replica = new_replica
-
-    def transaction(
-        self,
-        names: list[PartitionName],
-        topic: Topic,
-        epoch: int,
-        compares: list[Compare],
-        puts: list[Put],
-    ) -> Transaction:
-        names = names[: TRANSACTION_KEYS_MAX - _BESIDES]
-        there = [held.document.wanted for held in self._view.partitions.values()]
-        nodes = choose_nodes(self._placement_nodes, there, len(names), topic.replicas)
-        if not nodes[0]:
-            raise Refused("no node takes a new partition")
-        for name, chosen in zip(names, nodes, strict=True):
-            record = self._record(topic, epoch, chosen)
-            puts.append(Put(keys.partition(*name), RECORD.encode(record)))
-            compares.append(RevisionIs(keys.partition(*name), 0))
-        involved = sorted({node for chosen in nodes for node in chosen})
-        compares += [
-            RevisionIs(keys.member(node), self._view.memberships[node].revision)
-            for node in involved
-        ]
-        if len(compares) > TRANSACTION_COMPARES_MAX:
-            raise Refused(f"{len(involved)} nodes for one topic: too many for one transaction")
-        return Transaction(tuple(compares), tuple(puts))
-
-    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> PartitionRecord:
-        members = tuple(
-            Member(node, self._new_replica(), self._view.memberships[node].document.generation)
-            for node in nodes
+    operations = [*puts, Put(keys.epochs(name), EPOCH_FLOOR.encode(floor))]
+    for one, chosen in zip(names, placed, strict=True):
+        in_sync = tuple(
+            Member(node, new_replica(), members[node].document.generation) for node in chosen
         )
-        least = (topic.replicas + 1) // 2
-        return PartitionRecord(
-            topic.identity, epoch, None, members, min(least, len(members)), nodes
-        )
+        least = min((topic.replicas + 1) // 2, len(in_sync))
+        record = PartitionRecord(topic.identity, floor.epoch + 1, None, in_sync, least, chosen)
+        operations.append(Put(keys.partition(*one), RECORD.encode(record)))
+        compares.append(RevisionIs(keys.partition(*one), 0))
+    involved = sorted({node for chosen in placed for node in chosen})
+    compares += [RevisionIs(keys.member(node), members[node].revision) for node in involved]
+    if len(compares) > TRANSACTION_COMPARES_MAX:
+        raise Refused(f"{len(involved)} nodes for one topic: too many for one transaction")
+    return Transaction(tuple(compares), tuple(operations))
 
 
 # --- deletion ---
@@ -164,8 +128,8 @@ class _Drawn:
 
 def deletion(view: View, name: str) -> Transaction:
     """Raises Refused."""
-    held = view.topics.get(name)
-    if held is None or held.document.deleted:
+    held = view.topic(name)
+    if held is None:
         raise Refused(f"there is no topic {name}")
     tombstone = held.document._replace(deleted=True, confirmed=())
     epochs = [one.document.epoch for _, one in view.partitions.of(name)]

@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.cluster.keys import PartitionName
-from penstock.errors import ConfigError
 
 
 class NodeStanding(IntEnum):
@@ -79,8 +78,7 @@ class PlacementPartition(NamedTuple):
 def plan(
     nodes: Iterable[PlacementNode], partitions: Iterable[PlacementPartition]
 ) -> dict[PartitionName, tuple[int, ...]]:
-    """The new nodes of partitions that should change. Raises ConfigError for a partition that names
-    a node twice or wants less than one replica."""
+    """The new nodes of partitions that should change."""
     drawing = _Drawing(sorted(nodes), sorted(partitions))
     drawing.repair()
     drawing.spread_zones()
@@ -123,7 +121,6 @@ class _Drawing:
         self.nodes = {node.number: node for node in nodes}
         self.partitions = partitions
         for held in partitions:
-            _check(held)
             for number in held.wanted:  # one that is not listed has left for good
                 self.nodes.setdefault(number, PlacementNode(number, standing=NodeStanding.LOST))
         zones = {n: node.zone or f"node {n}" for n, node in self.nodes.items()}
@@ -284,14 +281,6 @@ def _first_step(
             if partition is not None:
                 return partition, source, target
     return None
-
-
-def _check(held: PlacementPartition) -> None:
-    name = f"{held.partition.topic}/{held.partition.number}"
-    if held.replicas < 1:
-        raise ConfigError(f"replicas of {name}", held.replicas, "it has to be 1 at least")
-    if len(set(held.wanted)) < len(held.wanted):
-        raise ConfigError(f"nodes of {name}", held.wanted, "a node has one replica at most")
 
 
 class ReplicaLayout:
