@@ -7,11 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cases import each, examples
+from cases import examples
 from e2e.answering import served
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
-from penstock.client.discovery import partitions_in
 from penstock.nsqlookupd.registry import RegisteredProducer, Registry
 
 from .running import Running
@@ -198,7 +197,6 @@ def test_a_lookup_names_partitions_and_the_shape_of_the_topic(lookupd: Running) 
         document = lookupd.get("/lookup?topic=t&metainfo=true")
         (producer,) = document["producers"]
         assert document["partitions"] == {"0": producer, "1": producer, "2": producer}
-        assert partitions_in(document) == dict.fromkeys(range(3), "node:4150")
         assert document["meta"] == {
             "partition_num": 3,
             "replica": 1,
@@ -295,18 +293,3 @@ def test_a_partition_is_looked_up(lookupd: Running) -> None:
         assert list(lookupd.get("/lookup?topic=t&partition=1")["partitions"]) == ["1"]
         status, document = lookupd.ask("GET", "/lookup?topic=t&partition=x")
         assert (status, document["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
-
-
-@each(
-    ("document", "found"),
-    [
-        ({"partitions": {"3": {"broadcast_address": "b", "tcp_port": 1}}}, {3: "b:1"}),
-        ({"data": {"partitions": {"0": {"broadcast_address": "b", "tcp_port": 1}}}}, {0: "b:1"}),
-        ({"partitions": {"x": {"broadcast_address": "b", "tcp_port": 1}, "1": {}}}, {}),
-        ({"partitions": [1]}, {}),
-        ({"producers": []}, {}),
-        (None, {}),
-    ],
-)
-def test_partitions_that_a_client_reads(document: Any, found: dict[int, str]) -> None:
-    assert partitions_in(document) == found
