@@ -39,7 +39,7 @@ class Pair:
 
     def ship(self, batches: int, epoch: int, wall_ns: int = NOW_NS) -> None:
         previous, append = self.append(batches, epoch, wall_ns)
-        self.follower.append_batches(append, previous, self.leader.synced_end)
+        self.follower.append_batches(append, previous)
 
     def assert_equal(self) -> None:
         leader, follower = self.leader, self.follower
@@ -86,7 +86,7 @@ def refused(pair: Pair, text: str, append: list[bytes], previous: BatchName | No
     files = contents(pair.disk, FOLLOWER)
     before = (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     with pytest.raises(AppendRefused, match=re.escape(text)) as caught:
-        log.append_batches(append, previous or log.last(), 0)
+        log.append_batches(append, previous or log.last())
     assert caught.value.where == FOLLOWER
     assert before == (log.written_end, log.last_id, log.last(), log.epochs(), log.agreed_end)
     assert contents(pair.disk, FOLLOWER) == files
@@ -103,7 +103,7 @@ def test_an_append_behind_another_batch_is_refused(pair: Pair) -> None:
     ):
         text = f"the append continues batch {tuple(wrong)}, the last one is {tuple(previous)}"
         refused(pair, text, append, wrong)
-    pair.follower.append_batches(append, previous, 0)
+    pair.follower.append_batches(append, previous)
     pair.assert_equal()
 
 
@@ -165,7 +165,7 @@ def test_a_failed_append_leaves_the_log_unchanged(pair: Pair) -> None:
     previous, append = pair.append(2, 2)
     pair.disk.inject(Fault("write", path_part=FOLLOWER, written=0.6))
     with pytest.raises(WriteRefused):
-        pair.follower.append_batches(append, previous, 0)
+        pair.follower.append_batches(append, previous)
     assert before == (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
-    pair.follower.append_batches(append, previous, 0)
+    pair.follower.append_batches(append, previous)
     pair.assert_equal()

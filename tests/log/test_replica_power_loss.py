@@ -322,7 +322,7 @@ class World:
         if self.rng.random() < 0.1:
             replica.disk.inject(Fault("write", path_part=".log", written=self.rng.random()))
         try:
-            replica.log.append_batches([block], previous, self.agreed_end())
+            replica.log.append_batches([block], previous)
         except WriteRefused:
             replica.refused.append((replica.end, append))
         else:

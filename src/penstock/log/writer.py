@@ -242,14 +242,11 @@ class WrittenLog(ReadableLog):
         self._torn = self._guarded = True
         return WriteRefused(self._active.path, f"the write failed: {error}")
 
-    def append_batches(
-        self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0
-    ) -> list[BatchHeader]:
+    def append_batches(self, batches: Sequence[Buffer], previous: BatchName) -> list[BatchHeader]:
         """Append a leader's batches unchanged, in one gathered write; `copies.py` has the rules.
         Each buffer holds one whole batch or several. `previous` is the batch that the leader has
-        before them, `synced_end` the end that every member in force has synced by now, which may
-        lie beyond this log. Returns the headers. Raises AppendRefused, and the errors of `write`;
-        then the log is unchanged."""
+        before them. Returns the headers. Raises AppendRefused, and the errors of `write`; then the
+        log is unchanged."""
         is_empty = self.written_end == self.start_offset
         last = None if is_empty else self.last()
         newest = self._epochs.newest
@@ -278,7 +275,7 @@ class WrittenLog(ReadableLog):
         self._keep_name(BatchName._make(name_at(batches[-1], in_buffer)))
         self.last_timestamp_ns = end.header.timestamp_ns
         headers = [one.header for one in append.checked]
-        claimed = max(synced_end, *[header.synced_end for header in headers])
+        claimed = max(header.synced_end for header in headers)
         self.agreed_end = max(self.agreed_end, min(claimed, self.written_end))
         return headers
 
