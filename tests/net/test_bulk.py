@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -71,33 +72,47 @@ def test_close_cancels_unfinished_jobs(file_fd: int) -> None:
     assert (last.status, last.error) == (BulkStatus.FAILED, errno.ECANCELED)
 
 
-def test_a_body_in_slices(file_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BULK_SLICE_BYTES", 300)
-    released: list[None] = []
+class Transport:
+    """Without a socket, so that slices go through it. It pauses the sender after each write."""
 
-    async def main() -> list[bytes | OSError]:
-        loop = asyncio.get_running_loop()
-        bulk = BulkThread(loop)
-        body = FileBody(bulk, file_fd, 100, 700, lambda: released.append(None))
-        found: list[bytes | OSError] = []
-        while not found or found[-1]:
-            slice_ = loop.create_future()
-            body.read(slice_.set_result)
-            found.append(await slice_)
-        bulk.close()
-        return found
+    def __init__(self) -> None:
+        self.body: FileBody
+        self.written: list[bytes] = []
 
-    assert asyncio.run(main()) == [DATA[100:400], DATA[400:700], DATA[700:800], b""]
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self.body.pause()
+
+
+async def sent(
+    bulk: BulkThread, file_fd: int, act: Callable[[FileBody], None]
+) -> tuple[list[bytes], OSError | None]:
+    """What was written, and how it ended; `act` is done when the sender is paused."""
+    transport, released, ended = Transport(), [], asyncio.get_running_loop().create_future()
+    body = FileBody(bulk, file_fd, 100, 700, lambda: released.append(None))
+    transport.body = body
+    body.send(cast(asyncio.Transport, transport), b"head", ended.set_result)
+    while not ended.done():
+        await asyncio.sleep(0.001)
+        if body._paused and not ended.done():
+            act(body)
+    bulk.close()
     assert released == [None]
+    return transport.written, ended.result()
+
+
+async def test_a_body_in_slices(file_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BULK_SLICE_BYTES", 300)
+    bulk = BulkThread(asyncio.get_running_loop())
+    written, error = await sent(bulk, file_fd, FileBody.resume)
+    assert (written, error) == ([b"head", DATA[100:400], DATA[400:700], DATA[700:800]], None)
 
 
 async def test_a_cancelled_body_reads_no_more(file_fd: int) -> None:
-    released: list[None] = []
-    bulk_errors: list[bytes | OSError] = []
-    bulk = BulkThread(asyncio.get_running_loop())
-    body = FileBody(bulk, file_fd, 0, 10, lambda: released.append(None))
-    body.cancel()
-    body.read(bulk_errors.append)
-    bulk.close()
-    assert isinstance(bulk_errors[0], OSError)
-    assert released == [None]
+    written, error = await sent(BulkThread(asyncio.get_running_loop()), file_fd, FileBody.cancel)
+    assert written == [b"head"]
+    assert error is not None
+    assert error.errno == errno.ECANCELED

@@ -84,70 +84,95 @@ def _cancelled(token: int) -> BulkResult:
 
 @dataclass(eq=False)
 class FileBody:
-    """A part of a file as the body of an answer. `release` is called after its last use."""
+    """A part of a file as the body of an answer. `release` is called once, after its last use."""
 
     _bulk: BulkThread
     _file_fd: int
     _position: int
     length: int
-    _release: Callable[[], None]
+    release: Callable[[], None]
+    _socket_fd: int = -1  # while the kernel's thread sends to it
+    _paused: bool = False  # the transport has enough to write
+    _reading: bool = False
+    _cancelled: bool = False
+    _in_slices: bool = False
+    _moved: bool = True  # since `is_stuck` was last asked
 
-    def __post_init__(self) -> None:
+    def send(
+        self, transport: asyncio.Transport, head: bytes, done: Callable[[OSError | None], None]
+    ) -> None:
+        """Send it over a connection that nobody else writes to meanwhile. `done` is called once,
+        with an error or None; never within this call."""
+        self._transport, self._done = transport, done
         self._left = self.length
-        self._released = False
-        self._socket_fd = -1  # while it is being sent
-        self._cancelled = False
+        sock = transport.get_extra_info("socket")
+        is_plain = transport.get_extra_info("sslcontext") is None and sock is not None
+        if is_plain and not transport.get_write_buffer_size():
+            # It stays, and stays this socket, when its owner closes his.
+            self._socket_fd = os.dup(sock.fileno())
+            what = self._socket_fd, head, self._file_fd, self._position, self.length
+            self._bulk.give(lambda bulk, token: bulk.send(token, *what), self._sent)
+        else:
+            self._in_slices = True
+            transport.write(head)
+            self._read()
 
-    def send(self, socket_fd: int, head: bytes, done: Callable[[OSError | None], None]) -> None:
-        """Send it to a socket that nobody else writes to meanwhile."""
+    def is_stuck(self) -> bool:
+        """Has the client read nothing since the last call? The sending thread watches output that
+        comes straight from the file."""
+        moved, self._moved = self._moved, False
+        return self._in_slices and not moved
 
-        def finished(result: BulkResult) -> None:
-            os.close(fd)
-            self._socket_fd = -1
-            self.release()
-            done(_error(result))
+    def pause(self) -> None:
+        self._paused = True
 
-        fd = os.dup(socket_fd)  # it stays, and stays this socket, when its owner closes his
-        self._socket_fd = fd
-        what = fd, head, self._file_fd, self._position, self.length
-        self._bulk.give(lambda bulk, token: bulk.send(token, *what), finished)
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._read()
 
     def cancel(self) -> None:
-        """The running job ends soon, and with an error."""
+        """The connection is gone: it ends soon, and with an error."""
         self._cancelled = True
         if self._socket_fd >= 0:
             with socket.socket(fileno=os.dup(self._socket_fd)) as sock, suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+        self.resume()
 
-    def read(self, done: Callable[[bytes | OSError], None]) -> None:
-        """The next slice; an empty one at the end."""
+    def _read(self) -> None:
+        if self._reading or self._paused:
+            return
+        if self._cancelled:
+            self._finish(OSError(errno.ECANCELED, "the connection is gone"))
+            return
+        self._reading = True
+        where = self._file_fd, self._position, min(self._left, limits.BULK_SLICE_BYTES)
+        self._bulk.give(lambda bulk, token: bulk.read(token, *where), self._write)
 
-        def finished(result: BulkResult) -> None:
-            error = _error(result) or self._cancel_error()
-            self._position += len(result.data)
-            self._left -= len(result.data)
-            if error is not None or not self._left:
-                self.release()
-            done(error or result.data)
-
-        error = self._cancel_error()
+    def _write(self, result: BulkResult) -> None:
+        self._reading = False
+        error = _error(result)
         if error is not None:
-            self.release()
-            done(error)
-        elif self._left:
-            where = self._file_fd, self._position, min(self._left, limits.BULK_SLICE_BYTES)
-            self._bulk.give(lambda bulk, token: bulk.read(token, *where), finished)
+            self._finish(error)
+            return
+        self._position += len(result.data)
+        self._left -= len(result.data)
+        if not self._cancelled:
+            self._moved = True
+            self._transport.write(result.data)
+        if self._left or self._cancelled:
+            self._read()
         else:
-            self.release()
-            done(b"")
+            self._finish(None)
 
-    def _cancel_error(self) -> OSError | None:
-        return OSError(errno.ECANCELED, "the connection is gone") if self._cancelled else None
+    def _sent(self, result: BulkResult) -> None:
+        fd, self._socket_fd = self._socket_fd, -1
+        os.close(fd)
+        self._finish(_error(result))
 
-    def release(self) -> None:
-        if not self._released:
-            self._released = True
-            self._release()
+    def _finish(self, error: OSError | None) -> None:
+        self.release()
+        self._done(error)
 
 
 def _error(result: BulkResult) -> OSError | None:

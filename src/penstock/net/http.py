@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -75,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self._slots: deque[_Slot] = deque()  # being served, or answered before their turn
         self._out: list[bytes] = []  # answers to be written at the end of this turn
         self._flush_soon = False
-        self._sending: Sending | None = None  # the answer of the first slot, from a file
+        self._sending: FileBody | None = None  # the answer of the first slot, from a file
         self._serving = False  # inside _serve_waiting, or about to go on with it
         self._write_paused = False
         self._read_paused = False
@@ -257,8 +256,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._flush()
         head = encode_head(response, request, closes, body.length)
-        self._sending = Sending(self._transport, body, head, done)
-        self._sending.start()
+        self._sending = body
+        body.send(self._transport, head, done)
 
     def _flush(self) -> None:
         self._flush_soon = False
@@ -356,64 +355,3 @@ class HttpConnection(asyncio.Protocol):
 
 
 _IDLE_SECONDS = limits.HTTP_IDLE_NS / limits.SECOND
-
-
-@dataclass(eq=False)
-class Sending:
-    """A body in a file, on its way to one connection. `done` is called once, with an error or None;
-    never within `start`."""
-
-    _transport: asyncio.Transport
-    _body: FileBody
-    _head: bytes
-    _done: Callable[[OSError | None], None]
-    _paused: bool = False  # the transport has enough to write
-    _reading: bool = False
-    _in_slices: bool = False
-    _moved: bool = True  # since `is_stuck` was last asked
-
-    def start(self) -> None:
-        transport = self._transport
-        sock = transport.get_extra_info("socket")
-        is_plain = transport.get_extra_info("sslcontext") is None and sock is not None
-        if is_plain and not transport.get_write_buffer_size():
-            self._body.send(sock.fileno(), self._head, self._done)
-        else:
-            self._in_slices = True
-            transport.write(self._head)
-            self._read()
-
-    def is_stuck(self) -> bool:
-        """Has the client read nothing since the last call? The sending thread watches output that
-        comes straight from the file."""
-        moved, self._moved = self._moved, False
-        return self._in_slices and not moved
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        if self._paused:
-            self._paused = False
-            self._read()
-
-    def cancel(self) -> None:
-        """The connection is gone. `done` is still called."""
-        self._body.cancel()
-        self.resume()
-
-    def _read(self) -> None:
-        if not self._reading and not self._paused:
-            self._reading = True
-            self._body.read(self._write)
-
-    def _write(self, found: bytes | OSError) -> None:
-        self._reading = False
-        if isinstance(found, OSError):
-            self._done(found)
-        elif not found:
-            self._done(None)
-        else:
-            self._moved = True
-            self._transport.write(found)
-            self._read()
