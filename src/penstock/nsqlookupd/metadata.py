@@ -19,7 +19,7 @@ the leaders lead on: who dropped them then would answer that nobody has anything
 minute, and would not be connected to it when the leadership moves.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.cluster import keys
@@ -58,7 +58,9 @@ class Feed:
             leader = record.leader.node if record.leader is not None else None
             if leader in nodes or successor(record, record.wanted) in nodes:
                 topics.add(name.topic)
-        for topic, found in cluster_topics(self._view, topics, self._known).items():
+        for topic in topics:
+            there = self._view.topic(topic)
+            found = _entry(self._view, topic, there.document, self._known) if there else None
             self._registry.set_cluster_topic(topic, found)
 
     def _meet(self, node: int) -> None:
@@ -98,17 +100,6 @@ def peer_of(node: NodeDocument) -> Peer:
         topology_zone=node.zone,
         names_partitions=True,
     )
-
-
-def cluster_topics(
-    view: View, topics: Collection[str], nodes: Mapping[int, Known]
-) -> dict[str, ClusterTopicEntry | None]:
-    """For each of these; None: there is no such topic."""
-    found: dict[str, ClusterTopicEntry | None] = {}
-    for topic in topics:
-        held = view.topic(topic)
-        found[topic] = _entry(view, topic, held.document, nodes) if held is not None else None
-    return found
 
 
 def _entry(view: View, name: str, topic: Topic, nodes: Mapping[int, Known]) -> ClusterTopicEntry:

@@ -26,7 +26,7 @@ from penstock import limits
 from penstock.durations import format_duration
 from penstock.errors import PenstockError, Refused
 from penstock.net.query import whole_number
-from penstock.nsqlookupd.registry import Meta, Peer, RegisteredProducer, RegistrationKey, Registry
+from penstock.nsqlookupd.registry import Meta, Peer, RegisteredProducer, Registry
 from penstock.wire.names import is_valid_name
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -190,7 +190,7 @@ class Client:
             raise Refusal(b"E_BAD_TOPIC %b topic name '%b' is not valid" % (command, topic))
         return self.producer, topic.decode("ascii")
 
-    def _key(self, words: list[bytes]) -> tuple[RegisteredProducer, RegistrationKey]:
+    def _key(self, words: list[bytes]) -> tuple[RegisteredProducer, str, str, int | None]:
         producer, topic = self._topic(words)
         rest, partition = words[2:], None
         if producer.peer.names_partitions and rest and rest[0].isdigit():
@@ -202,11 +202,10 @@ class Client:
         channel = rest[0] if rest else b""
         if channel and not is_valid_name(channel):
             raise Refusal(b"E_BAD_CHANNEL %b channel name '%b' is not valid" % (words[0], channel))
-        return producer, RegistrationKey(topic, channel.decode("ascii"), partition)
+        return producer, topic, channel.decode("ascii"), partition
 
     def _register(self, words: list[bytes]) -> bytes:
-        producer, key = self._key(words)
-        topic, channel, _ = key
+        producer, topic, channel, partition = self._key(words)
         if topic in self._registry.cluster_topics:  # the cluster's metadata says where it is
             return OK
         if channel and (topic, channel) not in producer.channels:
@@ -214,19 +213,18 @@ class Client:
         if topic not in producer.topics:
             self._log_change("REGISTER", "topic", topic, "")
         try:
-            self._registry.register(producer, *key)
+            self._registry.register(producer, topic, channel, partition)
         except Refused as refused:
             raise Refusal(b"E_INVALID REGISTER " + refused.reason.encode()) from refused
         return OK
 
     def _unregister(self, words: list[bytes]) -> bytes:
-        producer, key = self._key(words)
-        topic, channel, _ = key
+        producer, topic, channel, partition = self._key(words)
         if channel and (topic, channel) in producer.channels:
             self._log_change("UNREGISTER", "channel", topic, channel)
         elif not channel and topic in producer.topics:
             self._log_change("UNREGISTER", "topic", topic, "")
-        self._registry.unregister(producer, *key)
+        self._registry.unregister(producer, topic, channel, partition)
         return OK
 
     def _meta(self, words: list[bytes]) -> bytes:

@@ -58,12 +58,6 @@ class Peer:
         return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
 
 
-class RegistrationKey(NamedTuple):
-    topic: str
-    channel: str = ""
-    partition: int | None = None  # it names none
-
-
 class Meta(NamedTuple):
     partition_num: int = 1
     extended: bool = False
@@ -167,12 +161,14 @@ class Registry:
         channel: str = "",
         partition: int | None = None,
     ) -> None:
-        """Raises Refused when there are too many names."""
+        """`partition`: that it names, if it names any. Raises Refused when there are too many
+        names."""
         named = frozenset(() if partition is None else (partition,))
         if channel:
-            self._channel(topic, channel).setdefault(producer, Registration()).partitions |= named
+            entries = self.create_channel(topic, channel)
+            entries.setdefault(producer, Registration()).partitions |= named
             producer.channels.add((topic, channel))
-        self._topic(topic).setdefault(producer, Registration()).partitions |= named
+        self.create_topic(topic).setdefault(producer, Registration()).partitions |= named
         producer.topics.add(topic)
 
     def describe(self, producer: RegisteredProducer, topic: str, meta: Meta) -> None:
@@ -181,19 +177,21 @@ class Registry:
         if entry is not None:
             entry.meta = meta
 
-    def _topic(self, topic: str) -> Entries:
+    def create_topic(self, topic: str) -> Entries:
         entries = self.topics.get(topic)
         if entries is None:
             self._check_room()
             entries = self.topics[topic] = {}
         return entries
 
-    def _channel(self, topic: str, channel: str) -> Entries:
+    def create_channel(self, topic: str, channel: str) -> Entries:
+        """With its topic."""
         entries = self.channels.get(topic, {}).get(channel)
         if entries is None:
             self._check_room()
             self.channel_count += 1
             entries = self.channels.setdefault(topic, {})[channel] = {}
+        self.create_topic(topic)
         return entries
 
     def _check_room(self) -> None:
@@ -277,13 +275,6 @@ class Registry:
         return max(found.values(), default=None) if partition is None else found.get(partition)
 
     # --- operators ---
-
-    def create_topic(self, topic: str) -> None:
-        self._topic(topic)
-
-    def create_channel(self, topic: str, channel: str) -> None:
-        self._channel(topic, channel)
-        self._topic(topic)
 
     def delete_topic(self, topic: str) -> None:
         for channel in list(self.channels.get(topic, {})):
