@@ -169,7 +169,7 @@ def test_the_start_is_written_before_the_incarnation() -> None:
     desk = Desk()
     desk.run()
     assert desk.is_held()
-    assert desk.order == ["cluster", "members/2", "nodes/2"]
+    assert desk.order == ["members/2", "nodes/2"]
     assert desk.stored() == desk.membership
     assert desk.store.entries["nodes/2"].lease != 0
 

@@ -19,7 +19,13 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.restoration import CoordinatorState, Memory, Restoration, restoration
+from penstock.cluster.restoration import (
+    CoordinatorState,
+    Memory,
+    Restoration,
+    restoration,
+    standing_of,
+)
 from penstock.cluster.view import Remembered, Versioned, View
 from penstock.cluster.watch import Watching
 from penstock.errors import Refused
@@ -198,9 +204,7 @@ class Desk:
 
     def standing(self) -> CoordinatorState:
         """As a new reader lists it."""
-        view = View()
-        self.follow(view)
-        return CoordinatorState(view.cluster, dict(view.partitions), dict(view.topics))
+        return standing_of(self.store.entries.values())
 
     def follow(self, view: View) -> None:
         coordinator = Port(self.store)

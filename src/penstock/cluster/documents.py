@@ -208,6 +208,7 @@ Document = (
 FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.PARTITIONS: (RECORD, keys.partition_of),
     keys.MOVES: (MOVE, keys.partition_of),
+    keys.CONTROLLER: (CONTROLLER, str),
     keys.NODES: (NODE, keys.node_of),
     keys.MEMBERS: (MEMBERSHIP, keys.node_of),
     keys.LOOKUPS: (LOOKUP, keys.name_of),
@@ -223,8 +224,6 @@ def decode(key: str, data: bytes) -> Document | None:
     """Decodes by key; None: no document of this release has that key. Raises DocumentBroken."""
     if key == keys.CLUSTER:
         return CLUSTER.decode(key, data)
-    if key == keys.CONTROLLER:
-        return CONTROLLER.decode(key, data)
     for prefix, (form, _) in FORMS.items():
         if key.startswith(prefix):
             document: Document = form.decode(key, data)

@@ -57,7 +57,7 @@ from penstock.replication.record import PartitionRecord
 
 _T = TypeVar("_T")
 _Name = TypeVar("_Name", bound=PartitionName | ChannelName)
-_MAY_GO = NodeDocument | Lookup | ChannelNumbers | Rehash | PartitionMove
+_MAY_GO = Controller | NodeDocument | Lookup | ChannelNumbers | Rehash | PartitionMove
 _NO_REPLICA = 3  # a rank of a node, behind leaders and followers
 
 
@@ -154,8 +154,6 @@ class View:
         self.frozen = ""  # why nothing is changed
         self.frozen_partitions: dict[PartitionName, str] = {}
         self.broken: dict[str, str] = {}  # documents that were not taken, and why
-        self.cluster: Versioned[Cluster] | None = None
-        self.controller: Versioned[Controller] | None = None
         self.nodes: dict[int, Versioned[NodeDocument]] = {}
         self.memberships: dict[int, Versioned[Membership]] = {}
         self.lookups: dict[str, Versioned[Lookup]] = {}
@@ -166,7 +164,9 @@ class View:
         self.partitions: ByTopic[PartitionName, PartitionRecord] = ByTopic(records or {})
         self.rehashes: dict[str, Versioned[Rehash]] = {}
         self.moves: dict[PartitionName, Versioned[PartitionMove]] = {}
+        self._controllers: dict[str, Versioned[Controller]] = {}  # one at most
         self._tables: dict[str, dict[Any, Versioned[Any]]] = {
+            keys.CONTROLLER: self._controllers,
             keys.PARTITIONS: self.partitions,
             keys.NODES: self.nodes,
             keys.MEMBERS: self.memberships,
@@ -187,6 +187,10 @@ class View:
     def remembered(self) -> Remembered:
         """To be made durable before any act that relies on this view."""
         return Remembered(self.uuid, self.revision_seen, self.restorations)
+
+    @property
+    def controller(self) -> Versioned[Controller] | None:
+        return self._controllers.get(keys.CONTROLLER)
 
     @property
     def is_pending(self) -> bool:
@@ -341,25 +345,12 @@ class View:
         except (DocumentBroken, ValueError) as error:
             self._refuse(entry.key, str(error))
             return
-        if document is None:
-            return  # of a newer release
-        if row is None:
-            self._put_single(entry, document, taken)
-        else:
+        if row is not None:
             self._put_row(entry, document, *row, taken)
-
-    def _put_single(self, entry: KeyValue, document: Any, taken: list[ViewChange]) -> None:
-        held: Versioned[Any] = Versioned(document, entry.revision, entry.created)
-        if isinstance(document, Cluster):
-            if (document.uuid, document.restorations) != (self.uuid, self.restorations):
-                self._freeze("the metadata was restored, or is another cluster's: list it again")
-                return
-            before: Versioned[Any] | None = self.cluster
-            self.cluster = held
-        else:
-            before, self.controller = self.controller, held
-        if held != before:
-            taken.append(ViewChange(entry.key, before, held))
+        elif isinstance(document, Cluster) and (
+            (document.uuid, document.restorations) != (self.uuid, self.restorations)
+        ):
+            self._freeze("the metadata was restored, or is another cluster's: list it again")
 
     def _put_row(
         self,
@@ -422,7 +413,10 @@ class View:
         except ValueError:
             row = None
         if row is None:
-            self._single_gone(key, taken)
+            self.broken.pop(key, None)
+            self._keys.discard(key)
+            if key == keys.CLUSTER:
+                self._freeze("the coordinator knows no cluster")
             return
         rows, name = row
         before = rows.get(name)
@@ -435,16 +429,6 @@ class View:
         self.broken.pop(key, None)
         self.frozen_partitions.pop(name, None)
         taken.append(ViewChange(key, before, None))
-
-    def _single_gone(self, key: str, taken: list[ViewChange]) -> None:
-        if key == keys.CLUSTER:
-            self._freeze("the coordinator knows no cluster")
-        elif key == keys.CONTROLLER:
-            before, self.controller = self.controller, None
-            taken.append(ViewChange(key, before, None))
-        else:
-            self.broken.pop(key, None)
-            self._keys.discard(key)
 
     def _may_go(self, key: str, document: Any) -> bool:
         if isinstance(document, Topic | Channel):
