@@ -8,8 +8,9 @@ writes a newer form only when all its nodes read it (its feature level says so).
 import json
 import re
 from collections.abc import Callable, Iterable
-from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
 
 from penstock.errors import DocumentBroken
 from penstock.limits import DOCUMENT_BYTES_MAX, DOCUMENT_SETTINGS_MAX, DOCUMENT_TEXT_CHARS_MAX
@@ -83,25 +84,12 @@ def _parsed(key: str, data: bytes) -> dict[str, Any]:
         rule = f"at most {DOCUMENT_BYTES_MAX} bytes are read"
         raise DocumentBroken(key, "", f"{len(data)} bytes", rule)
     try:
-        found = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant
-        )
-    except (ValueError, RecursionError) as error:
+        found = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise DocumentBroken(key, "", data, f"it is no JSON document ({error})") from None
     if not isinstance(found, dict):
         raise DocumentBroken(key, "", found, "a document is an object")
     return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field stands in it twice")
-    return found
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
 
 
 # --- kinds ---
@@ -190,7 +178,7 @@ def _read_settings(value: Any) -> tuple[tuple[str, Any], ...]:
     for one in value.values():
         if type(one) is str:
             _TEXT.read(one)
-        elif type(one) not in (int, float, bool) or not isfinite(one):
+        elif type(one) not in (int, float, bool):
             raise Unfit(one, "a setting is a text, a number, true or false")
     return tuple(sorted(value.items()))
 
