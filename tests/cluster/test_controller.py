@@ -6,7 +6,6 @@ from typing import Any
 from cases import seeds
 from penstock.cluster import keys
 from penstock.cluster.controller import (
-    Campaign,
     Controller,
     Duty,
     NodeSeen,
@@ -254,13 +253,11 @@ class World:
         process.controller.tick(
             Situation(incarnation, created, dict(self.nodes), partitions), self.now_ns
         )
-        effects, process.controller.out = process.controller.out, []
-        for effect in effects:
-            if isinstance(effect, Campaign):
-                process.lease = self.store.grant(NODE_LEASE_NS, self.now_ns)
-                create = Put(keys.CONTROLLER, str(process.incarnation).encode(), process.lease)
-                self.store.transact(Transaction((CreatedIs(keys.CONTROLLER, 0),), (create,)))
-                continue
+        if key is None:
+            process.lease = self.store.grant(NODE_LEASE_NS, self.now_ns)
+            create = Put(keys.CONTROLLER, str(process.incarnation).encode(), process.lease)
+            self.store.transact(Transaction((CreatedIs(keys.CONTROLLER, 0),), (create,)))
+        for effect in taken(process.controller):
             if fails and self.dice.random() < 0.1:
                 process.hangs_until_ns = self.now_ns + self.dice.randrange(SLOW_NS_MAX)
             way_ns = self.dice.randrange(self.dice.choice((2 * SECOND, SLOW_NS_MAX)))

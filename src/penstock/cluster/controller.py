@@ -5,7 +5,6 @@ its transactions compares when that key was made: one that was paused for a minu
 
 | state | on | to |
 |---|---|---|
-| IDLE | the key is free: Campaign | IDLE |
 | IDLE | the key is ours | SETTLING |
 | SETTLING | a lease and 2 s later | ACTING |
 | SETTLING, ACTING | the watch was broken | SETTLING, from the beginning |
@@ -102,10 +101,6 @@ class Situation(NamedTuple):
 # --- effects ---
 
 
-class Campaign(NamedTuple):
-    """Put the key `controller` under a lease of our own, if nobody holds it."""
-
-
 class PartitionChange(NamedTuple):
     """A change of a partition that is still as `seen`. A field that is None stays unchanged."""
 
@@ -157,7 +152,7 @@ class Controller:
     def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
-        self.out: list[Any] = []
+        self.out: list[Propose] = []
         self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
         self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
@@ -184,8 +179,6 @@ class Controller:
         """Call a few times a second."""
         if situation.controller != self._incarnation:
             self.duty = Duty.IDLE
-            if situation.controller is None:
-                self.out.append(Campaign())
             return
         if self.duty is Duty.IDLE:
             self._settle(now_ns)

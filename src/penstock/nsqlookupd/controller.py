@@ -3,11 +3,6 @@
 Every nsqlookupd of a cluster runs this; the one that holds the key `controller` acts
 (`penstock.cluster.controller` decides what). The cluster serves without any of them.
 
-| the decision | carried out as |
-|---|---|
-| `Campaign` | a lease, and the key under it, if there is none |
-| `Propose` | one transaction; what it has changed comes back through the view |
-
 A node whose key is gone is asked over HTTP whether it lives: an outage of etcd lets all leases run
 out at once, and a node that answers is not missing.
 """
@@ -20,13 +15,11 @@ from penstock import limits
 from penstock.clock import Clock
 from penstock.cluster import keys
 from penstock.cluster.controller import (
-    Campaign,
     Controller,
     Duty,
     NodeSeen,
     PartitionChange,
     PartitionSeen,
-    Propose,
     Situation,
     transaction_of,
 )
@@ -52,10 +45,9 @@ class _ControllerKey(Leased):
     def __init__(self, coordinator: Coordinator, view: View, value: Callable[[], bytes]) -> None:
         super().__init__(keys.CONTROLLER, coordinator, value)
         self._view = view
-        self.is_wanted = False
 
     def _may_begin(self) -> bool:
-        return self.is_wanted and self._view.controller is None
+        return self._view.controller is None
 
     def _register(self) -> None:
         change = Put(self.key, self._value(), self._lease)
@@ -114,12 +106,10 @@ class ControllerService:
 
     def _carry_out(self) -> None:
         effects, self._controller.out = self._controller.out, []
-        self.key.is_wanted = any(isinstance(effect, Campaign) for effect in effects)
         for effect in effects:
-            if isinstance(effect, Propose):
-                for change in effect.changes:
-                    log.info("partition %s/%d: %s", *change.partition, _words(change))
-                self._coordinator.transact(transaction_of(effect), self._settled)
+            for change in effect.changes:
+                log.info("partition %s/%d: %s", *change.partition, _words(change))
+            self._coordinator.transact(transaction_of(effect), self._settled)
 
     def _settled(self, settled: Settled) -> None:
         """A done change arrives through the view. Anything else is decided anew."""
