@@ -103,7 +103,6 @@ class Disk(Protocol):
 
 
 def read_file(disk: Disk, path: str, bytes_max: int) -> bytes:
-    """The first `bytes_max` bytes of a file."""
     with closing(disk.open(path)) as file:
         data = bytearray(min(file.size(), bytes_max))
         return bytes(data[: file.pread_into(data, 0)])

@@ -49,7 +49,6 @@ class Extent(NamedTuple):
         return self.start < self.end and not self.epochs
 
     def end_of(self, index: int) -> int:
-        """The end of the epoch at this index of the list."""
         return self.epochs[index + 1][1] if index + 1 < len(self.epochs) else self.end
 
 

@@ -51,8 +51,6 @@ class EntryKind(IntEnum):
 
 
 class Group(NamedTuple):
-    """The entries of one channel in a record."""
-
     number: int
     entries: bytes
 
@@ -85,8 +83,6 @@ class ChannelState(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """One journal file, read to its end."""
-
     generation: int
     sequence: int  # of the next record
     end: int  # position of the next record
@@ -301,7 +297,6 @@ def restamped(record: bytes, synced_records: int) -> bytes:
 
 
 def decode_record(data: bytes, position: int) -> JournalRecord | None:
-    """The intact record at `position`, or None."""
     found = read_record(data, position)
     return None if isinstance(found, str) else found
 

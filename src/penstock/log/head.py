@@ -25,8 +25,6 @@ _CRC_FROM = 8
 
 
 class LogOwner(NamedTuple):
-    """A log, by name."""
-
     topic: str
     partition: int
     identity: str
@@ -41,8 +39,6 @@ class LogHead(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """The beginning of a segment file."""
-
     start: int  # where its first batch stands
     owner: LogOwner | None  # None: it has no head, or a corrupt one
     corrupt: bool = False

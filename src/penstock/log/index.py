@@ -71,7 +71,6 @@ class SparseIndex:
         return bisect_right(self.ids, id) - 1
 
     def cut(self, count: int) -> None:
-        """Keep the first `count` entries."""
         for column in (self.offsets, self.positions, self.timestamps, self.ids):
             del column[count:]
         self.trim = self.trim or self.saved > count

@@ -34,8 +34,6 @@ SETTINGS_FILES = ("node.json", "topic.json")
 
 
 class PartitionDirectory(NamedTuple):
-    """The files of one partition, and their owner."""
-
     topic: str
     partition: int
     path: str
@@ -209,7 +207,6 @@ def _messages(file: File, batch: Batch, from_offset: int) -> Iterator[Row]:
 
 
 def dump_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[Row]:
-    """Dump a single file of any kind."""
     name = os.path.basename(path)
     if _base_of(name) is not None:
         yield from dump_segment(disk, path, from_offset, None)
@@ -241,11 +238,9 @@ class Queue(NamedTuple):
 
     @property
     def lowest(self) -> int:
-        """The lowest unfinished offset."""
         return min([self.state.low, *(stray.offset for stray in self.state.strays)])
 
     def wants(self, from_offset: int, to_offset: int) -> bool:
-        """Is any of [from, to) unfinished?"""
         if any(from_offset <= stray.offset < to_offset for stray in self.state.strays):
             return True
         offset = max(from_offset, self.state.low)

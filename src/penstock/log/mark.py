@@ -32,8 +32,6 @@ class Mark(NamedTuple):
 
 
 class MarkState(NamedTuple):
-    """The contents of the file."""
-
     mark: Mark | None
     next_copy: int  # which copy to overwrite first: never the one that `mark` came from
 

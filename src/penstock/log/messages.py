@@ -103,7 +103,6 @@ class MessageReader:
         return header
 
     def _find(self, offset: int) -> BatchHeader | None:
-        """Search the block, from the last batch on."""
         position = self._position
         for header in headers_of(self._block, position):
             if _holds(header, offset):

@@ -32,8 +32,6 @@ NEWEST_LOOKED_AT = 3  # an empty segment and an unfinished one can stand before 
 
 @dataclass(slots=True)
 class Opened:
-    """A log after recovery."""
-
     segments: Segments
     prepared: int  # the active file's size: the space that writing starts in
     written_end: int
@@ -286,7 +284,6 @@ class Opening:
             self._last = self._last_batch(self._items[run.segment], run)
 
     def _limit(self, number: int) -> int | None:
-        """The start of the next segment."""
         return self._items[number + 1].base_offset if number + 1 < len(self._items) else None
 
     def _last_batch(self, segment: Segment, run: BatchRun) -> Batch | None:

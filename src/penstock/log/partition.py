@@ -378,7 +378,6 @@ class PartitionLog(WrittenLog):
             self._segments.close()
 
     def destroy(self) -> None:
-        """Remove the directory and all in it."""
         if self._job is not None:
             raise StorageError(self.path, "destroyed while a sync is under way")
         self._segments.close()
@@ -391,7 +390,6 @@ class PartitionLog(WrittenLog):
             raise StorageError(self.path, f"cannot be removed: {error}") from error
 
     def validate(self) -> None:
-        """Check the invariants."""
         bases = [segment.from_offset for segment in self.segments]
         rules = {
             "segments rise": bases == sorted(set(bases)),

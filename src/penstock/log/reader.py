@@ -54,8 +54,6 @@ class FileRange(NamedTuple):
 
 
 class Trailers(NamedTuple):
-    """The result of a part of the walk."""
-
     blocks: list[memoryview]  # batches with a trailer, whole and checked
     next_offset: int  # all batches below it were looked at
 
@@ -104,7 +102,6 @@ class ReadableLog:
 
     @property
     def damaged(self) -> list[Damage]:
-        """The known corrupt ranges: start, end, reason."""
         return self.damage.ranges
 
     @property
@@ -296,7 +293,6 @@ class ReadableLog:
 
     @reads
     def locate(self, offset: int) -> Batch:
-        """The batch that holds `offset`."""
         number = self._segments.holding(offset)
         segment = self._segments.use(number)
         limit = self._segments.limit(number)
@@ -313,7 +309,6 @@ class ReadableLog:
         self._damaged(segment, position, expected, limit)
 
     def header_of(self, offset: int) -> BatchHeader:
-        """The header of the batch that holds `offset`."""
         self._check_offset(offset)
         return self.locate(offset).header
 

@@ -123,8 +123,6 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class RemovedTail:
-    """An unfinished tail that was removed."""
-
     offset: int  # the written end after the cut
     bytes_cut: int
     reason: str

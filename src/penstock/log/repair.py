@@ -27,8 +27,6 @@ SET_ASIDE = "set-aside"  # in the data directory
 
 
 class Loss(NamedTuple):
-    """One corrupt range, and its cost."""
-
     topic: str
     partition: int
     from_offset: int

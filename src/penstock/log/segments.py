@@ -145,7 +145,6 @@ class Segments:
         return batch
 
     def rebuild(self, number: int) -> SparseIndex:
-        """Make the index anew from the segment."""
         segment = self.use(number)
         index = self.index_of(number)
         index.cut(0)

@@ -48,8 +48,6 @@ from penstock.log.segments import Segments
 
 
 class Removed(NamedTuple):
-    """The result of a cut, for people and counters."""
-
     from_offset: int
     to_offset: int
     bytes_removed: int
@@ -119,8 +117,6 @@ class Cutting:
 
 
 class Aside:
-    """The kept files of one cut."""
-
     def __init__(self, disk: Disk, directory: str, bytes_max: int, owner: LogOwner | None) -> None:
         self._disk = disk
         self._directory = directory

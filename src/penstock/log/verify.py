@@ -352,7 +352,6 @@ class PartitionCheck:
         self._batches += 1
 
     def _check_rest(self, path: str, blocks: Blocks, position: int, limit: int | None) -> None:
-        """Bytes behind the last batch."""
         used = blocks.used_end(position)
         if used == position or (self._holes and self._holes[-1][:2] == (path, position)):
             return

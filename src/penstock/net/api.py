@@ -53,7 +53,6 @@ class HttpError(PenstockError):
 
 
 def because(status: int, code: str, reason: object) -> HttpError:
-    """The answer contains the reason."""
     return HttpError(status, code, details={"reason": str(reason)})
 
 

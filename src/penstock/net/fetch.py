@@ -135,7 +135,6 @@ class Fetcher:
             raise FetchFailed(public(url), error.reason, error.status, outgoing.sent) from error
 
     async def _follow(self, outgoing: Outgoing) -> Fetched:
-        """The answer, or that of its redirects."""
         self._client.tls = self.tls
         while True:
             answer = await self._client.exchange(outgoing)

@@ -32,8 +32,6 @@ _HURRY_SECONDS = limits.FETCH_NEXT_ADDRESS_NS / limits.SECOND
 
 
 class Fetched(NamedTuple):
-    """An answer, whatever its status."""
-
     status: int
     body: bytes
     headers: dict[str, str]  # names in lower case

@@ -90,8 +90,6 @@ NO_ROOM = error_response(
 
 
 class RequestHead(NamedTuple):
-    """The parsed head of a request."""
-
     method: str
     path: str
     query: bytes
@@ -190,7 +188,6 @@ class Incoming:
         self._drop_body()
 
     def let_go(self, count: int) -> None:
-        """The bytes of an answered body."""
         self.held_bytes -= count
         self._room.held_bytes -= count
 

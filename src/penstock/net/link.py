@@ -52,8 +52,6 @@ class LinkState(Enum):
 
 
 class Links:
-    """All links of one daemon."""
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, engine: Engine, soon: Callable[[], None]
     ) -> None:

@@ -109,7 +109,6 @@ class Link:
             raise
 
     def receive(self) -> Answer:
-        """Receive the answer of the sent request."""
         if self._connection is None:
             raise http.client.NotConnected
         try:

@@ -326,8 +326,6 @@ def stats_query(topic: str = "", channel: str = "", clients: bool = False) -> di
 
 
 class LookupProducer(msgspec.Struct, frozen=True):
-    """An nsqd, as nsqlookupd knows it."""
-
     broadcast_address: str
     http_port: int  # 0 or less for one that serves HTTP on a unix socket, or not at all
 
@@ -341,7 +339,6 @@ class _Producers(msgspec.Struct):
 
 
 def nodes() -> Call[list[LookupProducer]]:
-    """The nsqds that an nsqlookupd lists."""
     return Call("/nodes", (), lambda body, _: _decoded(_Producers, body).producers)
 
 
@@ -354,8 +351,6 @@ def bracketed(host: str) -> str:
 
 
 class Stage(NamedTuple):
-    """A staged block: its name and its partition."""
-
     topic: str
     partition: int
     name: str

@@ -77,8 +77,6 @@ class HandshakeKind(IntEnum):
 
 
 class Reason(IntEnum):
-    """The reason of a refusal."""
-
     VERSION = 1
     CLUSTER = 2
     NODE = 3
@@ -98,8 +96,6 @@ _TEXTS = {
 
 
 class Greeting(NamedTuple):
-    """The greeting of either side."""
-
     kind: HandshakeKind
     lane: int  # of a refusal: its reason
     cluster: int
@@ -191,8 +187,6 @@ class PeerRefused(PeerFault):
 
 
 class Own(NamedTuple):
-    """This node's identity, and its secrets."""
-
     node: int
     incarnation: int
     cluster: int
