@@ -1,4 +1,6 @@
 import logging
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 
@@ -221,3 +223,8 @@ def test_invalid_times(text: str) -> None:
 def test_times_are_shown_in_utc() -> None:
     assert format_time(NOW_NS) == "2026-11-21T08:00:00Z"
     assert format_time(NOW_NS + 1_500) == "2026-11-21T08:00:00.000001Z"
+
+
+def test_clients_need_no_clock_of_linux() -> None:
+    code = "import time; del time.CLOCK_BOOTTIME; import penstock.client"
+    subprocess.run([sys.executable, "-c", code], check=True)

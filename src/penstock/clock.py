@@ -39,16 +39,16 @@ class SystemClock:
         self.wall_ns = time.time_ns
 
 
-# Since the system's start, the time that it was suspended included.
-_elapsed_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-
-
 class SteadyClock:
     """`check` is to be called now and then: it says in the log when the system's clock jumped."""
 
     def __init__(
-        self, wall_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] = _elapsed_ns
+        self, wall_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] | None = None
     ) -> None:
+        """`elapsed_ns`: since the system's start, the time that it was suspended included; only
+        Linux has it."""
+        if elapsed_ns is None:
+            elapsed_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
         self.mono_ns = time.monotonic_ns
         self._system_ns = wall_ns
         self._elapsed_ns = elapsed_ns
