@@ -52,6 +52,7 @@ from penstock.cluster.documents import (
     Cluster,
     Topic,
 )
+from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.view import Remembered, Versioned, revision_of, versioned
 from penstock.errors import Refused
@@ -61,6 +62,7 @@ from penstock.replication.record import PartitionRecord
 _LISTED = keys.PARTITIONS, keys.TOPICS, keys.CHANNELS, keys.NUMBERS  # as in `CoordinatorState`
 FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
 FEATURE_LEVEL_MIN = 1  # what every node reads
+_OLDEST = (-1, -1, -1)
 
 
 class Memory(NamedTuple):
@@ -142,12 +144,19 @@ def restoration(
     for name in [name for name in put if name.topic not in have_settings]:
         left[name] = "no node knows the settings of its topic"
         del put[name]
-    channels = _channels(standing, memories, topics)
+    identities = _identities_after(standing, topics)
+    channels = _channels(standing, memories, identities)
     changes = [
-        *_topic_changes(topics),
-        *_record_changes(standing, put),
-        *_channel_changes(standing, channels),
-        *_number_changes(standing, memories, topics),
+        *(_change(keys.topic(name), TOPIC, one, None) for name, one in sorted(topics.items())),
+        *(
+            _change(keys.partition(*name), RECORD, one, standing.records.get(name))
+            for name, one in sorted(put.items())
+        ),
+        *(
+            _change(keys.channel(*name), CHANNEL, one, standing.channels.get(name))
+            for name, one in sorted(channels.items())
+        ),
+        *_number_changes(standing, memories, identities),
     ]
     cluster = _counted(standing, memories, uuid)
     transactions = tuple(_transactions(standing, changes, cluster))
@@ -234,89 +243,52 @@ def _counted(standing: CoordinatorState, memories: Iterable[Memory], uuid: int) 
     return cluster._replace(restorations=max([cluster.restorations, *counts]) + 1)
 
 
-def _topics_after(standing: CoordinatorState, topics: Mapping[str, Topic]) -> dict[str, int]:
-    """Identities of the topics after the restoration."""
+def _identities_after(standing: CoordinatorState, topics: Mapping[str, Topic]) -> dict[str, int]:
+    """Of the topics after the restoration."""
     there = {name: held.document for name, held in standing.topics.items()} | dict(topics)
     return {name: topic.identity for name, topic in there.items() if not topic.deleted}
 
 
-def _newest_channels(
-    memories: Iterable[Memory], identities: Mapping[str, int]
-) -> dict[ChannelName, tuple[tuple[int, int, int], Channel]]:
-    """Each with its age: number, restorations, revision."""
-    found: dict[ChannelName, tuple[tuple[int, int, int], Channel]] = {}
+def _channels(
+    standing: CoordinatorState, memories: Iterable[Memory], identities: Mapping[str, int]
+) -> dict[ChannelName, Channel]:
+    """Channels that are missing or went back."""
+    restorations = standing.cluster.document.restorations if standing.cluster is not None else 0
+    ages: dict[ChannelName, tuple[int, int, int]] = {}  # number, restorations, revision
+    for name, there in standing.channels.items():
+        if identities.get(name.topic) == there.document.identity:
+            ages[name] = there.document.number, restorations, there.revision
+    put: dict[ChannelName, Channel] = {}
     for memory in memories:
         for name, held in memory.channels.items():
             channel = held.document
-            if identities.get(name.topic) != channel.identity:
-                continue
             age = channel.number, memory.remembered.restorations, held.revision
-            if name not in found or found[name][0] < age:
-                found[name] = age, channel
-    return found
-
-
-def _channels(
-    standing: CoordinatorState, memories: Collection[Memory], topics: Mapping[str, Topic]
-) -> dict[ChannelName, Channel]:
-    """Channels that are missing or went back."""
-    identities = _topics_after(standing, topics)
-    restorations = standing.cluster.document.restorations if standing.cluster is not None else 0
-    put: dict[ChannelName, Channel] = {}
-    for name, (age, channel) in _newest_channels(memories, identities).items():
-        there = standing.channels.get(name)
-        is_it = there is not None and there.document.identity == channel.identity
-        if there is None or not is_it:
-            put[name] = channel
-        elif there.document != channel:
-            found = there.document.number, restorations, there.revision
-            if found < age:
-                put[name] = channel
-    return put
+            if identities.get(name.topic) == channel.identity and ages.get(name, _OLDEST) < age:
+                ages[name], put[name] = age, channel
+    stand = {name: there.document for name, there in standing.channels.items()}
+    return {name: channel for name, channel in put.items() if stand.get(name) != channel}
 
 
 Change = tuple[Compare, Operation]
 
 
-def _topic_changes(topics: Mapping[str, Topic]) -> Iterable[Change]:
-    for name, topic in sorted(topics.items()):
-        yield RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic))
-
-
-def _record_changes(
-    standing: CoordinatorState, put: Mapping[PartitionName, PartitionRecord]
-) -> Iterable[Change]:
-    for name, record in sorted(put.items()):
-        key = keys.partition(*name)
-        yield (
-            RevisionIs(key, revision_of(standing.records.get(name))),
-            Put(key, RECORD.encode(record)),
-        )
-
-
-def _channel_changes(
-    standing: CoordinatorState, channels: Mapping[ChannelName, Channel]
-) -> Iterable[Change]:
-    for name, channel in sorted(channels.items()):
-        key, there = keys.channel(*name), standing.channels.get(name)
-        yield RevisionIs(key, revision_of(there)), Put(key, CHANNEL.encode(channel))
+def _change(key: str, form: Form[Any], document: Any, there: Versioned[Any] | None) -> Change:
+    return RevisionIs(key, revision_of(there)), Put(key, form.encode(document))
 
 
 def _number_changes(
-    standing: CoordinatorState, memories: Iterable[Memory], topics: Mapping[str, Topic]
+    standing: CoordinatorState, memories: Iterable[Memory], identities: Mapping[str, int]
 ) -> Iterable[Change]:
-    identities = _topics_after(standing, topics)
     highest: dict[str, int] = {}
     for memory in memories:
         for name, held in memory.channels.items():
             if identities.get(name.topic) == held.document.identity:
                 highest[name.topic] = max(highest.get(name.topic, 0), held.document.number)
     for topic, last in sorted(highest.items()):
-        there = standing.numbers.get(topic)
-        same = there is not None and there.document.identity == identities[topic]
+        there, numbers = standing.numbers.get(topic), ChannelNumbers(identities[topic], last)
+        same = there is not None and there.document.identity == numbers.identity
         if there is None or not same or there.document.last < last:
-            key, numbers = keys.numbers(topic), ChannelNumbers(identities[topic], last)
-            yield RevisionIs(key, revision_of(there)), Put(key, CHANNEL_NUMBERS.encode(numbers))
+            yield _change(keys.numbers(topic), CHANNEL_NUMBERS, numbers, there)
 
 
 def _transactions(
