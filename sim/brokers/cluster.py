@@ -21,7 +21,6 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import PARTITIONS
 from penstock.cluster.placement import PlacementNode
-from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
 from penstock.cluster.view import Remembered, Versioned
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
@@ -265,7 +264,7 @@ class JoinedCluster:
 
     def is_refused(self, node: JoinedNode) -> bool:
         """The coordinator knows a later generation of it."""
-        return node.cluster_node.participant.registration.phase is Registering.REFUSED
+        return bool(node.cluster_node.participant.registration.reason)
 
     def _unlink(self, one: int, other: int) -> None:
         pair = frozenset((one, other))

@@ -14,7 +14,6 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Transaction
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import Heartbeat
-from penstock.cluster.registration import Registering
 from penstock.errors import PenstockError, PublishUnknown, Refused
 from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
 from sim.brokers.cluster import JoinedCluster
@@ -171,7 +170,7 @@ def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     snapshot = cluster.snapshot(1)
     cluster.kill(1)
     node = cluster.start(1)
-    cluster.until(lambda: node.cluster_node.participant.registration.phase is Registering.HELD)
+    cluster.until(lambda: node.cluster_node.participant.registration.is_registered)
     cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
     cluster.publish("orders", b"two")
     cluster.kill(1)

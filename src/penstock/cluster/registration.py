@@ -1,12 +1,9 @@
 """A node registers: first its start, then its incarnation.
 
-| phase | does | then |
-|---|---|---|
-| AWAY | nothing: the view is not current | ENTERING |
-| ENTERING | writes `members/<id>`: generation, lost memory, incarnation | GRANTING, once seen |
-| GRANTING | asks for a lease | REGISTERING |
-| REGISTERING | puts `nodes/<id>` with the lease, over whatever stands there | HELD |
-| HELD | keeps the lease, each third of its time | |
+1. Once the view is current, it writes `members/<id>`: generation, lost memory, incarnation.
+2. Once the view has that, it asks for a lease.
+3. It puts `nodes/<id>` with the lease, over whatever stands there.
+4. It keeps the lease, each third of its time.
 
 `members/<id>` comes first: what the node had before a loss of memory is suspect before anybody
 takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the key of the
@@ -23,7 +20,6 @@ is what any daemon does that is known by a key with a lease.
 """
 
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
@@ -47,15 +43,6 @@ KEEP_SHARE = 3  # of a lease's time: two attempts may fail
 NEVER_NS = -(1 << 62)
 
 
-class Registering(IntEnum):
-    AWAY = 1
-    ENTERING = 2
-    GRANTING = 3
-    REGISTERING = 4
-    HELD = 5
-    REFUSED = 6
-
-
 class Leased:
     """A key of this process that exists while the process lives, and replaces an older value. A
     subclass may need to act first: `_may_begin`."""
@@ -63,7 +50,7 @@ class Leased:
     def __init__(self, key: str, coordinator: Coordinator, value: Callable[[], bytes]) -> None:
         self.key = key
         self.coordinator = coordinator
-        self.phase = Registering.AWAY
+        self.is_registered = False  # the key is there, and the lease as far as is known
         self._value = value
         self._lease = NO_LEASE
         self._kept_ns = NEVER_NS  # when the lease was asked to last that it lasts
@@ -73,7 +60,7 @@ class Leased:
 
     def is_held(self, mono_ns: int) -> bool:
         """The lease is valid, as far as this process knows."""
-        return self.phase is Registering.HELD and mono_ns - self._kept_ns < NODE_LEASE_NS
+        return self.is_registered and mono_ns - self._kept_ns < NODE_LEASE_NS
 
     def lease(self) -> int:
         """For other keys that go with the process; NO_LEASE: it has none."""
@@ -82,7 +69,7 @@ class Leased:
     def tick(self, mono_ns: int, is_current: bool) -> None:
         """`is_current`: the view is up to date, as far as a watch can tell."""
         self._now_ns = mono_ns
-        if self.phase is Registering.HELD:
+        if self.is_registered:
             self._keep()
             return
         if not is_current or self._is_waiting or mono_ns < self._due_ns or not self._may_begin():
@@ -101,7 +88,6 @@ class Leased:
         self.coordinator.transact(transaction, done)
 
     def _grant(self) -> None:
-        self.phase = Registering.GRANTING
         self._is_waiting = True
         self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
         sent_ns = self._now_ns
@@ -114,22 +100,21 @@ class Leased:
             self._due_ns = self._now_ns
 
     def _register(self) -> None:
-        self.phase = Registering.REGISTERING
         change = Put(self.key, self._value(), self._lease)
         self._transact(Transaction((), (change,)), self._registered)
 
     def _registered(self, settled: Settled) -> None:
         self._is_waiting = False
         if settled.outcome is Outcome.DONE:
-            self.phase = Registering.HELD
+            self.is_registered = True
             self._due_ns = self._kept_ns + NODE_LEASE_NS // KEEP_SHARE
         elif settled.outcome is Outcome.REFUSED:  # the lease is gone
             self._lease = NO_LEASE
 
     def key_gone(self) -> None:
         """Another node has taken this process for dead."""
-        if self.phase is Registering.HELD:
-            self.phase = Registering.REGISTERING
+        if self.is_registered:
+            self.is_registered = False
             self._due_ns = self._now_ns
 
     def _keep(self) -> None:
@@ -146,7 +131,7 @@ class Leased:
             self._kept_ns = sent_ns
         elif isinstance(answer, LeaseGone):
             self._lease = NO_LEASE
-            self.phase = Registering.AWAY
+            self.is_registered = False
             self._due_ns = self._now_ns
         else:
             self._due_ns = min(self._due_ns, self._now_ns + COORDINATOR_RETRY_NS)
@@ -154,7 +139,7 @@ class Leased:
 
 def leave(coordinator: Coordinator, registered: Iterable[Leased], done: Callable[[], None]) -> None:
     """The process ends: its keys are removed now, so that nobody waits for their leases."""
-    held = tuple(Delete(one.key) for one in registered if one.phase is Registering.HELD)
+    held = tuple(Delete(one.key) for one in registered if one.is_registered)
     if held:
         coordinator.transact(Transaction((), held), lambda settled: done())
     else:
@@ -178,8 +163,8 @@ class Registration(Leased):
         self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
 
     def tick(self, mono_ns: int, is_current: bool) -> None:
-        if is_current and self._is_lost and self.phase is Registering.HELD:
-            self.phase = Registering.AWAY
+        if is_current and self._is_lost:
+            self.is_registered = False
         super().tick(mono_ns, is_current)
 
     @property
@@ -211,7 +196,6 @@ class Registration(Leased):
             )
         else:
             return False
-        self.phase = Registering.REFUSED
         return True
 
     def _was_set_back(self, known: Membership) -> bool:
@@ -227,7 +211,6 @@ class Registration(Leased):
         return held.revision if held is not None and held.document == self.membership else 0
 
     def _enter(self) -> None:
-        self.phase = Registering.ENTERING
         held = self.view.memberships.get(self.own)
         if held is not None:  # what others write there stays
             self.membership = self.membership._replace(

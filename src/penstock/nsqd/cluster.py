@@ -45,7 +45,7 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.messages import Message, decode_message, encode_message
 from penstock.cluster.metadata_topics import PRODUCER_PARTITIONS
 from penstock.cluster.node import ClusterNode
-from penstock.cluster.registration import Registering, leave
+from penstock.cluster.registration import leave
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watch import Phase
 from penstock.command import memory
@@ -310,7 +310,7 @@ class ClusterMember:
             if self.cluster.tick(mono_ns) or self._has_work():
                 self._soon()
             registration = self.cluster.participant.registration
-            if registration.phase is Registering.REFUSED:
+            if registration.reason:
                 self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
             self._report(mono_ns)
             await asyncio.sleep(TICK_S)
