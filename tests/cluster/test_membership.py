@@ -178,10 +178,10 @@ def test_no_follower_is_held_off_while_commits_need_it(desk: Desk) -> None:
     desk.acknowledge(C)
     desk.members.unlinked(2, 0)
     desk.machine.unlinked(2)
-    desk.members.gone(2, 0)
+    desk.members.drop_from_all(2, 0)
     desk.pass_to(0)
     desk.done((A, B, C))
-    desk.members.gone(2, 0)
+    desk.members.drop_from_all(2, 0)
     assert desk.proposed() == (A, C)
 
 

@@ -257,9 +257,8 @@ class Elections:
         candidate = self._candidate(leader_id, local)
         if hindrance(record, candidate) is None:
             has_waited = self.now_ns >= vacancy.due_ns + INTACT_FIRST_NS
-            if not has_waited and self.corrupt_replicas.should_wait(
-                name, record, self.failure_detector.links
-            ):
+            links = self.failure_detector.links
+            if not has_waited and self.corrupt_replicas.successor(name, record, links) is not None:
                 return
             self._propose(name, vacancy, election(record, leader_id, self._unreachable(record)))
         elif not local.stopped and self._may_have_lost(record, candidate):

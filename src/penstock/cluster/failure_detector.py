@@ -177,27 +177,18 @@ class CorruptReplicas:
     def may_be_given(self, name: PartitionName, node: int) -> bool:
         return name not in self._of_node.get(node, _NONE)
 
-    def should_wait(
-        self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
-    ) -> bool:
-        """This node is a member of `name`, and an intact member may stand."""
-        return name in self.corrupt and bool(self._intact(name, record, reached))
-
     def successor(
         self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
     ) -> int | None:
-        """The member that should lead instead of this node; by preference."""
+        """The intact member that should lead instead of this node; by preference. None: this node
+        is as good as any that it reaches."""
         if name not in self.corrupt:
             return None
-        return next(iter(record.preferred(self._intact(name, record, reached))), None)
-
-    def _intact(
-        self, name: PartitionName, record: PartitionRecord, reached: Collection[int]
-    ) -> list[int]:
-        return [
+        intact = [
             member.node
             for member in record.members
             if member.node != self.own
             and member.node in reached
-            and name not in self._of_node.get(member.node, _NONE)
+            and self.may_be_given(name, member.node)
         ]
+        return next(iter(record.preferred(intact)), None)

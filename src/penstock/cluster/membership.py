@@ -71,7 +71,7 @@ class Members:
         self._moved = moved
         self._links: set[int] = set()
         self._leavers: set[int] = set()  # nodes that have said that they stop
-        self._unlinked_ns: dict[int, int] = {}
+        self.unlinked_ns: dict[int, int] = {}  # nodes without a link, and since when
         self._busy_ns: dict[PartitionName, int] = {}  # since when an append waits
         self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
         self._slow_due_ns = 0
@@ -120,7 +120,7 @@ class Members:
     def linked(self, node: int, mono_ns: int) -> None:
         self._links.add(node)
         self._leavers.discard(node)
-        self._unlinked_ns.pop(node, None)
+        self.unlinked_ns.pop(node, None)
         self.readmission.linked(node, mono_ns)
         for name in tuple(self._busy_ns):
             machine = self.machines[name]
@@ -129,25 +129,16 @@ class Members:
 
     def unlinked(self, node: int, mono_ns: int) -> None:
         self._links.discard(node)
-        self._unlinked_ns[node] = mono_ns
+        self.unlinked_ns[node] = mono_ns
         self.readmission.unlinked(node)
         self.slowness.forget(node)
-
-    @property
-    def unlinked_nodes(self) -> list[int]:
-        """Members without a link that were not dropped yet."""
-        return list(self._unlinked_ns)
-
-    def gone(self, node: int, mono_ns: int) -> None:
-        """The process of the node has ended."""
-        self._drop_from_all(node, mono_ns)
 
     def leaving(self, node: int, mono_ns: int) -> None:
         """The node is about to stop, through no fault of its own: it counts again as soon as it is
         back."""
         self._leavers.add(node)
         self.readmission.leaving(node)
-        self._drop_from_all(node, mono_ns)
+        self.drop_from_all(node, mono_ns)
 
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
         """The replica on that node reports a failure: it is not to blame for being slow."""
@@ -161,10 +152,10 @@ class Members:
         """Call about ten times a second, after the input was read."""
         self._excuse(mono_ns)
         for node in self._leavers:  # again: the records of some were just changing
-            self._drop_from_all(node, mono_ns)
-        for node, since_ns in tuple(self._unlinked_ns.items()):
+            self.drop_from_all(node, mono_ns)
+        for node, since_ns in tuple(self.unlinked_ns.items()):
             if mono_ns - since_ns >= self.timeout_ns:
-                self._drop_from_all(node, mono_ns)
+                self.drop_from_all(node, mono_ns)
         for name, since_ns in tuple(self._busy_ns.items()):
             if mono_ns - since_ns >= self.timeout_ns:
                 self._drop_late(name, mono_ns - since_ns, mono_ns)
@@ -174,7 +165,7 @@ class Members:
                 if node == HERE:
                     self._is_slow_here = True
                 else:
-                    self._drop_from_all(node, mono_ns)
+                    self.drop_from_all(node, mono_ns)
                 self.slowness.forget(node)
         for node in self.readmission.admitted(mono_ns):
             self._moved.update(self.machines)
@@ -187,12 +178,12 @@ class Members:
         stood_ns = mono_ns - since_ns
         if stood_ns < PEER_STALL_NS:
             return
-        for node, unlinked_ns in self._unlinked_ns.items():
-            self._unlinked_ns[node] = min(unlinked_ns + stood_ns, mono_ns)
+        for node, unlinked_ns in self.unlinked_ns.items():
+            self.unlinked_ns[node] = min(unlinked_ns + stood_ns, mono_ns)
         for name, busy_ns in self._busy_ns.items():
             self._busy_ns[name] = min(busy_ns + stood_ns, mono_ns)
 
-    def _drop_from_all(self, node: int, mono_ns: int) -> None:
+    def drop_from_all(self, node: int, mono_ns: int) -> None:
         for name in tuple(self.machines):
             self._drop_from(name, node, mono_ns)
 
@@ -244,9 +235,6 @@ class _Past:
     is_away: bool = False  # it was dropped, and not linked since
     steady_since_ns: int | None = None
 
-    def leave(self) -> None:
-        self.hold_ns, self.steady_since_ns = 0, None
-
 
 class Readmission:
     """Readmission to in-sync sets, by node, for all partitions that this node leads."""
@@ -276,7 +264,8 @@ class Readmission:
         """The node is fed again once it has a link, and then at once."""
         if node not in self.held_off:
             self.held_off.add(node)
-            self._past.setdefault(node, _Past()).leave()
+            past = self._past.setdefault(node, _Past())
+            past.hold_ns, past.steady_since_ns = 0, None
 
     def need(self) -> None:
         """Nothing can be committed without a new member: every linked node is admitted at once."""

@@ -292,9 +292,9 @@ class Proposals:
             self.elections.absence_counts()
         self._leave_keyless(mono_ns)
         self._leave_restored()
-        for node in self.members.unlinked_nodes:
+        for node in self.members.unlinked_ns:
             if self._is_gone(node):
-                self.members.gone(node, mono_ns)
+                self.members.drop_from_all(node, mono_ns)
         for node, names in self.corrupt_replicas.failed_of_node.items():
             for name in names & self.machines.keys():
                 self.members.failed(name, node, mono_ns)
