@@ -80,7 +80,7 @@ class Participant:
         # How far those of linked nodes are ahead of this one, by their last heartbeats. One that
         # was late makes a clock look behind, so the highest counts.
         self._clocks_ns: dict[int, deque[int]] = {}
-        self.links: dict[int, int] = {}  # to the incarnation of the process at the other end
+        self.links = self.proposals.failure_detector.links
         self.out: list[tuple[int, Message]] = []
         self._assign = assign
         self._noticed = noticed
@@ -92,13 +92,11 @@ class Participant:
     # --- links ---
 
     def linked(self, node: int, incarnation: int) -> None:
-        self.links[node] = incarnation
         self.proposals.linked(node, incarnation)
         if self.proposals.corrupt_replicas.corrupt:
             self._send_corrupt((node,))
 
     def unlinked(self, node: int) -> None:
-        self.links.pop(node, None)
         self._clocks_ns.pop(node, None)
         self.proposals.unlinked(node)
 

@@ -30,7 +30,7 @@ tried again, and no more than HAND_OVERS_MAX are begun at a time.
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
@@ -65,15 +65,6 @@ from penstock.replication.authority import Evidence
 from penstock.replication.effects import Propose
 from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.record import PartitionRecord, resigned, successor, superfluous
-
-
-class _Refused(NamedTuple):
-    """A proposal that was not sent. Its author is told later, and may retry then."""
-
-    due_ns: int
-    name: PartitionName
-    machine: PartitionLeader
-    number: int
 
 
 class Proposals:
@@ -111,13 +102,12 @@ class Proposals:
         )
         self.evidence = Evidence()  # for the `PartitionLeader`s of this node
         self.now_ns = self.elections.now_ns = mono_ns
-        self._local = local
         self._may_act = False
         self._keyless: set[int] = set()  # nodes that were taken for gone, though they are linked
         self._leaving: dict[PartitionName, int] = {}  # leaderships that ended here, unwritten yet
         self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
         self.handing: dict[PartitionName, int] = {}  # leaderships that are handed over, until when
-        self._refused: list[_Refused] = []
+        self._unsent: list[tuple[int, Callable[[Settled], None]]] = []  # when to say so, to whom
         self._restorations = view.restorations
         for name, held in view.partitions.items():  # remembered: their records may never change
             self.elections.record_changed(name, held)
@@ -210,13 +200,11 @@ class Proposals:
         """The effect of a machine. The answer arrives by `outcome`, never within this call."""
         key = keys.partition(*name)
         compares = self._compares(key, wanted)
-        if compares is None or self.view.refusal(name):
-            due_ns = self.now_ns + ELECTION_RETRY_NS
-            self._refused.append(_Refused(due_ns, name, machine, wanted.number))
-            return
-        change = Put(key, RECORD.encode(wanted.record))
         done = partial(self._outcome, name, machine, wanted.number)
-        self.batches.add(Proposal(change, compares, done))
+        if compares is None or self.view.refusal(name):
+            self._unsent.append((self.now_ns + ELECTION_RETRY_NS, done))
+            return
+        self.batches.add(Proposal(Put(key, RECORD.encode(wanted.record)), compares, done))
 
     def _compares(self, key: str, wanted: Propose) -> tuple[Compare, ...] | None:
         """None: a node that would be added has another generation by now."""
@@ -302,24 +290,17 @@ class Proposals:
         self.preferred_leaders.tick(mono_ns)
         self._give_way()
         self.elections.tick(mono_ns)
-        for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
-            self._refused.remove(refused)
-            refused.machine.outcome(refused.number, Outcome.REFUSED, 0)
-            self.moved.add(refused.name)
-        for name, due_ns in tuple(self._reads.items()):
-            if due_ns <= mono_ns:
-                del self._reads[name]
-                self._read(name)
-        for name, due_ns in tuple(self.handing.items()):
-            if due_ns <= mono_ns:
-                del self.handing[name]
-                if name in self.machines:
-                    self.machines[name].keep_leadership()
-                    self.moved.add(name)  # appends that waited for the successor may go
-        for name, due_ns in tuple(self._leaving.items()):
-            if due_ns <= mono_ns:
-                self._leaving[name] = mono_ns + ELECTION_RETRY_NS
-                self._correct(name)
+        while self._unsent and self._unsent[0][0] <= mono_ns:
+            self._unsent.pop(0)[1](Settled(Outcome.REFUSED, 0))
+        for name in _take_due(self._reads, mono_ns):
+            self._read(name)
+        for name in _take_due(self.handing, mono_ns):
+            if name in self.machines:
+                self.machines[name].keep_leadership()
+                self.moved.add(name)  # appends that waited for the successor may go
+        for name in _take_due(self._leaving, mono_ns):
+            self._leaving[name] = mono_ns + ELECTION_RETRY_NS
+            self._correct(name)
 
     def _leave_keyless(self, mono_ns: int) -> None:
         for node in self.failure_detector.links.keys() - self._keyless:
@@ -364,6 +345,13 @@ class Proposals:
     def flush(self) -> None:
         """At the end of a turn."""
         self.batches.flush()
+
+
+def _take_due(times_ns: dict[PartitionName, int], mono_ns: int) -> list[PartitionName]:
+    due = [name for name, at_ns in times_ns.items() if at_ns <= mono_ns]
+    for name in due:
+        del times_ns[name]
+    return due
 
 
 def _incarnation_of(held: Versioned[Any] | None) -> int | None:
