@@ -92,7 +92,7 @@ class ClusterNode:
             self.participant.proposals.evidence, isolation,
         )  # fmt: skip
         self.replica_host: ReplicaHost = broker.join(replication, self)
-        self._start_requests = StartRequests(self._holds_start, self._answer_start)
+        self._start_requests = StartRequests(self._holds_start, self._pass_on)
         self.reconciler = Reconciler(
             own, broker, self.replica_host, self.participant.view, coordinator, send,
             self.participant.registration, new_replica, self._report, self._start_requests.held,
@@ -115,11 +115,11 @@ class ClusterNode:
         attempts, wall_ns = Attempts(view, coordinator, mono_ns), self.replica_host.wall_ns
         self._attempts = attempts
         self._channel_creations = ChannelCreations(
-            view, attempts, self._request_start, has, wall_ns, mono_ns
+            view, attempts, self._pass_on, has, wall_ns, mono_ns
         )
         self._rehashes = Rehashes(
-            own, membership.incarnation, broker, view, attempts, coordinator, send, self._is_true,
-            self.participant.registration.lease, mono_ns,
+            membership.incarnation, broker, view, attempts, coordinator, self._pass_on,
+            self._is_true, self.participant.registration.lease, mono_ns,
         )  # fmt: skip
         # Clients that wait: one of these is not empty.
         self._waits = attempts.waiting, self._start_requests.waiting
@@ -174,18 +174,6 @@ class ClusterNode:
             return held is not None and held.document.number == number
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
-
-    def _request_start(self, node: int, request: StartRequest) -> None:
-        if node == self.own:
-            self._start_requests.receive(node, request, self._now_ns)
-        else:
-            self._send(node, request)
-
-    def _answer_start(self, node: int, held: StartHeld) -> None:
-        if node == self.own:
-            self._channel_creations.start_held(held)
-        else:
-            self._send(node, held)
 
     def _holds_start(self, request: StartRequest) -> bool | None:
         target = Target(identity_number(request.identity), request.partition)
@@ -252,6 +240,17 @@ class ClusterNode:
             message, Heartbeat | HeartbeatAnswer
         ):  # these change nothing before the next tick
             self._is_due = True
+        self._take(node, message)
+        self._send_all()
+
+    def _pass_on(self, node: int, message: Message) -> None:
+        """To a node, which may be this one."""
+        if node == self.own:
+            self._take(node, message)
+        else:
+            self._send(node, message)
+
+    def _take(self, node: int, message: Message) -> None:
         match message:
             case Renewed(topic, partition):
                 self._greet(node, PartitionName(topic, partition))
@@ -263,7 +262,6 @@ class ClusterNode:
                 self._channel_creations.start_held(message)
             case _:
                 self.participant.receive(node, message)
-        self._send_all()
 
     def _greet(self, node: int, name: PartitionName) -> None:
         replicated = self.reconciler.replicated(name)

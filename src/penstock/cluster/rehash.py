@@ -75,7 +75,6 @@ class Rehashes:
     """`send` sends a message to a node, which may be this one. `is_here`: has this node applied
     everything that the view shows of a topic? `lease`: of this process; NO_LEASE: it has none."""
 
-    _own: int
     _incarnation: int
     _broker: Broker
     _view: View
@@ -158,13 +157,7 @@ class Rehashes:
             if one.document.leader is not None and partition.number not in drain.drained
         }
         for node in sorted(leaders):
-            self._pass_on(node, request)
-
-    def _pass_on(self, node: int, message: DrainRequest | Drained) -> None:
-        if node == self._own:
-            self.receive(node, message)
-        else:
-            self._send(node, message)
+            self._send(node, request)
 
     def receive(self, node: int, message: DrainRequest | Drained) -> None:
         if isinstance(message, DrainRequest):
@@ -192,7 +185,7 @@ class Rehashes:
             check_drained(self._broker.context, topic, left_max)
         except GrowthRefused as error:
             reason = error.reason
-        self._pass_on(node, Drained(name, revision, partitions, reason))
+        self._send(node, Drained(name, revision, partitions, reason))
 
     def _is_drained(self, name: str) -> bool:
         found = {partition.number for partition, _ in self._view.partitions.of(name)}
