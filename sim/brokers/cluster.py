@@ -148,7 +148,7 @@ class JoinedCluster:
         self.until(lambda: all(self.has_channel(node, topic, name) for node in self.up()))
 
     def put_channel(self, identity: int, topic: str, name: str, **settings: Any) -> None:
-        there = keys.partitions_of(topic)
+        there = keys.PARTITIONS + topic + "/"
         settings = {PARTITIONS: len(list(self.store.entries_of(there))), **settings}
         document = Channel(identity, next(self._channels), False, as_pairs(settings), False)
         self._put(keys.channel(topic, name), CHANNEL.encode(document))

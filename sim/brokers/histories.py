@@ -67,7 +67,7 @@ def _digest(world: BrokersWorld) -> str:
 
 def records(world: BrokersWorld) -> Iterator[tuple[str, PartitionRecord]]:
     for plan in PLANS:
-        for entry in world.cluster.store.entries_of(keys.partitions_of(plan.name)):
+        for entry in world.cluster.store.entries_of(keys.PARTITIONS + plan.name + "/"):
             yield entry.key, RECORD.decode(entry.key, entry.value)
 
 

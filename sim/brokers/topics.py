@@ -107,7 +107,7 @@ class Topics:
         """What there is, after the coordinator went back: a growth that no node has heard of is
         undone by that."""
         for plan in PLANS:
-            entries = self._cluster.store.entries_of(keys.partitions_of(plan.name))
+            entries = self._cluster.store.entries_of(keys.PARTITIONS + plan.name + "/")
             self.partitions[plan.name] = len(entries)
 
     # --- made again ---

@@ -107,7 +107,7 @@ def test_a_deleted_topic_is_removed_everywhere_and_its_name_is_free(cluster: Joi
     assert gone == [None]
     cluster.run(2)
     assert not any("new" in node.broker.topics for node in cluster.nodes)
-    left = list(cluster.store.entries_of(keys.partitions_of("new")))
+    left = list(cluster.store.entries_of(keys.PARTITIONS + "new/"))
     assert left == []
     asked = ask(cluster.nodes[0], "make_topic", TWO)
     cluster.until(lambda: asked)

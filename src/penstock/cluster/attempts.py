@@ -40,10 +40,6 @@ from penstock.replication.leader import Outcome
 _NO_ANSWER = "the coordinator has not answered in time"
 
 
-def _nothing(_: int) -> None:
-    """It makes no difference which revision it was."""
-
-
 class Goal(NamedTuple):
     """`draw` returns None while there is nothing to propose; it raises Refused to be retried later,
     and any other error to fail. `is_enough` tells whether to answer when late, with the
@@ -54,7 +50,7 @@ class Goal(NamedTuple):
     is_there: Callable[[], bool]
     is_enough: Callable[[], bool]
     shortfall: Callable[[], PenstockError | None] = lambda: None
-    applied: Callable[[int], None] = _nothing
+    applied: Callable[[int], None] = lambda revision: None
 
 
 class _Attempt:

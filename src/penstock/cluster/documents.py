@@ -26,7 +26,7 @@ from penstock.cluster.json_form import (
     parts,
     text,
 )
-from penstock.cluster.moves import MOVE, PartitionMove
+from penstock.cluster.moves import MOVE
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
 from penstock.replication.record import LeaderId, Member, PartitionRecord
@@ -189,21 +189,6 @@ RECORD = Form(
     ),
 )
 
-Document = (
-    Cluster
-    | NodeDocument
-    | Lookup
-    | Membership
-    | Controller
-    | Topic
-    | Channel
-    | ChannelNumbers
-    | EpochFloor
-    | Rehash
-    | PartitionRecord
-    | PartitionMove
-)
-
 # By the prefix of their keys; and what the rest of a key names, which raises ValueError.
 FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
     keys.PARTITIONS: (RECORD, keys.partition_of),
@@ -220,13 +205,13 @@ FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
 }
 
 
-def decode(key: str, data: bytes) -> Document | None:
+def decode(key: str, data: bytes) -> Any:
     """Decodes by key; None: no document of this release has that key. Raises DocumentBroken."""
     if key == keys.CLUSTER:
         return CLUSTER.decode(key, data)
     for prefix, (form, _) in FORMS.items():
         if key.startswith(prefix):
-            document: Document = form.decode(key, data)
+            document = form.decode(key, data)
             if isinstance(document, PartitionRecord):
                 _check_record(key, document)
             return document

@@ -76,10 +76,6 @@ def partition(topic_name: str, number: int) -> str:
     return f"{PARTITIONS}{topic_name}/{number}"
 
 
-def partitions_of(topic_name: str) -> str:
-    return f"{PARTITIONS}{topic_name}/"
-
-
 def rehash(topic_name: str) -> str:
     return REHASHES + topic_name
 
