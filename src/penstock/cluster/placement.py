@@ -134,10 +134,10 @@ class _Drawing:
 
     def repair(self) -> None:
         for held in self.partitions:
-            while len(self.layout.nodes_of(held.partition)) > held.replicas:
+            while len(self.layout.nodes[held.partition]) > held.replicas:
                 self.layout.remove(held.partition, self._most_superfluous(held.partition))
             self._leave_nodes(held.partition)
-            while len(self.layout.nodes_of(held.partition)) < held.replicas:
+            while len(self.layout.nodes[held.partition]) < held.replicas:
                 node = self.layout.best(held.partition, self.takers)
                 if node is None:
                     break
@@ -146,7 +146,7 @@ class _Drawing:
                     self.is_in_peace = False
 
     def _leave_nodes(self, partition: PartitionName) -> None:
-        for number in self.layout.nodes_of(partition):
+        for number in self.layout.nodes[partition]:
             node = self.nodes[number]
             if node.stays:
                 continue
@@ -159,7 +159,7 @@ class _Drawing:
     def _most_superfluous(self, partition: PartitionName) -> int:
         """Lost before drained before intact, of the fullest zone, on the fullest node; the most
         preferred last among equals."""
-        nodes = self.layout.nodes_of(partition)
+        nodes = self.layout.nodes[partition]
 
         def value(node: int) -> tuple[int, int, int, int]:
             in_zone, standing = self.layout.in_zone(partition, node), self.nodes[node].standing
@@ -185,7 +185,7 @@ class _Drawing:
         room = self.layout.in_zone(partition, target) + 2
         sources = [
             node
-            for node in self.layout.nodes_of(partition)
+            for node in self.layout.nodes[partition]
             if self.nodes[node].serves and self.layout.in_zone(partition, node) >= room
         ]
         if not sources:
@@ -194,7 +194,7 @@ class _Drawing:
         return source, target
 
     def _eagerness(self, partition: PartitionName, node: int) -> tuple[int, bool, int, int]:
-        is_follower = self.layout.leader_of(partition) != node
+        is_follower = self.layout.nodes[partition][0] != node
         in_zone = self.layout.in_zone(partition, node)
         return in_zone, is_follower, self.layout.count_on(node), -node
 
@@ -215,8 +215,8 @@ class _Drawing:
     def _to_move(self, source: int, target: int) -> PartitionName | None:
         """Prefer a replica that only follows: then the leader need not change."""
         for is_led in (False, True):
-            for partition in self.layout.partitions_of(source):
-                if (self.layout.leader_of(partition) == source) is is_led and (
+            for partition in self.layout.on[source]:
+                if (self.layout.nodes[partition][0] == source) is is_led and (
                     self.layout.may_replace(partition, source, target)
                 ):
                     return partition
@@ -226,7 +226,7 @@ class _Drawing:
 
     def move_leaders_off(self) -> None:
         for held in self.partitions:
-            nodes = self.layout.nodes_of(held.partition)
+            nodes = self.layout.nodes[held.partition]
             able = [node for node in nodes if self.nodes[node].serves]
             if able and nodes[0] not in able:
                 node = min(able, key=lambda n: (self.layout.led_count(n), n))
@@ -243,8 +243,8 @@ class _Drawing:
             self.layout.prefer(partition, target)
 
     def _to_lead(self, source: int, target: int) -> PartitionName | None:
-        for partition in self.layout.partitions_of(source):
-            nodes = self.layout.nodes_of(partition)
+        for partition in self.layout.on[source]:
+            nodes = self.layout.nodes[partition]
             if nodes[0] == source and target in nodes:
                 return partition
         return None
@@ -255,7 +255,7 @@ class _Drawing:
         return {
             held.partition: nodes
             for held in self.partitions
-            if (nodes := self.layout.nodes_of(held.partition)) != held.wanted
+            if (nodes := self.layout.nodes[held.partition]) != held.wanted
         }
 
 
@@ -290,40 +290,28 @@ class ReplicaLayout:
         self, zones: Mapping[int, str], nodes: Mapping[PartitionName, tuple[int, ...]]
     ) -> None:
         self._zones = zones
-        self._nodes: dict[PartitionName, tuple[int, ...]] = dict.fromkeys(nodes, ())
-        self._on: dict[int, dict[PartitionName, None]] = {node: {} for node in zones}
+        self.nodes: dict[PartitionName, tuple[int, ...]] = dict.fromkeys(nodes, ())
+        self.on: dict[int, dict[PartitionName, None]] = {node: {} for node in zones}
         self._led: Counter[int] = Counter()
         for partition, held in nodes.items():
             self._put(partition, held)
 
-    # --- layout of replicas ---
-
-    def nodes_of(self, partition: PartitionName) -> tuple[int, ...]:
-        return self._nodes[partition]
-
-    def leader_of(self, partition: PartitionName) -> int | None:
-        nodes = self._nodes[partition]
-        return nodes[0] if nodes else None
-
-    def partitions_of(self, node: int) -> Iterable[PartitionName]:
-        return self._on[node]
-
     def count_on(self, node: int) -> int:
-        return len(self._on[node])
+        return len(self.on[node])
 
     def led_count(self, node: int) -> int:
         return self._led[node]
 
     def in_zone(self, partition: PartitionName, node: int, without: int | None = None) -> int:
         zone = self._zones[node]
-        held = self._nodes[partition]
+        held = self.nodes[partition]
         return sum(self._zones[one] == zone for one in held if one != without)
 
     def best(
         self, partition: PartitionName, nodes: Sequence[int], without: int | None = None
     ) -> int | None:
         """The best node for one more replica: in the emptiest zone, the emptiest node."""
-        held = self._nodes[partition]
+        held = self.nodes[partition]
         free = [node for node in nodes if node not in held]
         if not free:
             return None
@@ -331,7 +319,7 @@ class ReplicaLayout:
 
     def may_replace(self, partition: PartitionName, source: int, target: int) -> bool:
         """True if the zones stay as evenly filled as they are."""
-        if target in self._nodes[partition]:
+        if target in self.nodes[partition]:
             return False
         there = self.in_zone(partition, target, without=source)
         return there < self.in_zone(partition, source)
@@ -339,26 +327,26 @@ class ReplicaLayout:
     # --- moves ---
 
     def add(self, partition: PartitionName, node: int) -> None:
-        self._put(partition, (*self._nodes[partition], node))
+        self._put(partition, (*self.nodes[partition], node))
 
     def remove(self, partition: PartitionName, node: int) -> None:
-        self._put(partition, tuple(one for one in self._nodes[partition] if one != node))
+        self._put(partition, tuple(one for one in self.nodes[partition] if one != node))
 
     def replace(self, partition: PartitionName, source: int, target: int) -> None:
         """Replace at the same position of the order."""
-        nodes = self._nodes[partition]
+        nodes = self.nodes[partition]
         self._put(partition, tuple(target if one == source else one for one in nodes))
 
     def prefer(self, partition: PartitionName, node: int) -> None:
-        rest = (one for one in self._nodes[partition] if one != node)
+        rest = (one for one in self.nodes[partition] if one != node)
         self._put(partition, (node, *rest))
 
     def _put(self, partition: PartitionName, nodes: tuple[int, ...]) -> None:
-        before = self._nodes[partition]
+        before = self.nodes[partition]
         for node in set(before) - set(nodes):
-            del self._on[node][partition]
+            del self.on[node][partition]
         for node in set(nodes) - set(before):
-            self._on[node][partition] = None
+            self.on[node][partition] = None
         self._led.subtract(before[:1])
         self._led.update(nodes[:1])
-        self._nodes[partition] = nodes
+        self.nodes[partition] = nodes
