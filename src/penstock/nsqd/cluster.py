@@ -147,26 +147,22 @@ class ClusterMember:
             ledger = Ledger.open(self._disk, path)
             generation = ledger.node.generation
             ledger.close()
-        node, coordinator = self._options.node_id, self.coordinator
-        topics = TopicImport(
-            self._disk, node, generation + 1,
-            lambda key: self._ask(lambda done: coordinator.read(key, done)),
-            lambda change: self._ask(lambda done: coordinator.transact(change, done)),
-        )  # fmt: skip
+        node = self._options.node_id
+        topics = TopicImport(self._disk, node, generation + 1, self._read, self._transact)
         await topics.run(path, own)
 
     async def _read_replaced(self) -> documents.Membership | None:
         """The node that an empty one replaces. Raises Refused where that was not requested, and
         while it lives: before anything is written."""
         own = self._options.node_id
-        found = await self._ask(lambda done: self.coordinator.read(keys.member(own), done))
-        if isinstance(found, Reading) and found.entry is None:
-            return None  # there has never been one
-        if not isinstance(found, Reading) or found.entry is None:
+        found = await self._read(keys.member(own))
+        if isinstance(found, Failed):
             raise Refused(f"etcd did not answer whether node {own} exists: {found.reason}")
+        if found.entry is None:
+            return None  # there has never been one
         if not self._options.cluster_replace:
             raise Refused(f"another machine has the id {own}. {_WHAT_TO_DO}")
-        alive = await self._ask(lambda done: self.coordinator.read(keys.node(own), done))
+        alive = await self._read(keys.node(own))
         if not isinstance(alive, Reading) or alive.entry is not None:
             raise Refused(f"node {own} is alive, or etcd does not answer: it cannot be replaced")
         return documents.MEMBERSHIP.decode(found.entry.key, found.entry.value)
@@ -174,24 +170,29 @@ class ClusterMember:
     async def _read_uuid(self, may_make: bool) -> int:
         """0: it is not known yet."""
         had_failed = bool(self.coordinator.reason)
-        answer = await self._ask(lambda done: self.coordinator.read(keys.CLUSTER, done))
+        answer = await self._read(keys.CLUSTER)
         if isinstance(answer, Failed):
             if not had_failed:  # the next ones are no news
                 log.warning("waiting for etcd at %s: %s", self.coordinator.endpoint, answer.reason)
             return 0
-        if isinstance(answer, Reading) and answer.entry is not None:
+        if answer.entry is not None:
             return documents.CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
         if may_make:
             document = documents.Cluster(secrets.randbits(127) | 1, FORMAT, 1, 0)
             change = Put(keys.CLUSTER, documents.CLUSTER.encode(document))
             make = Transaction((RevisionIs(keys.CLUSTER, 0),), (change,))
-            settled: Settled = await self._ask(lambda done: self.coordinator.transact(make, done))
+            settled = await self._transact(make)
             log.info("cluster %s: making it: %s", self.address.cluster, settled.outcome.name)
         return 0
 
-    async def _ask(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        ask(answered.set_result)
+    async def _read(self, key: str) -> Reading | Failed:
+        answered: asyncio.Future[Reading | Failed] = asyncio.get_running_loop().create_future()
+        self.coordinator.read(key, answered.set_result)
+        return await answered
+
+    async def _transact(self, transaction: Transaction) -> Settled:
+        answered: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self.coordinator.transact(transaction, answered.set_result)
         return await answered
 
     def join(self, data_path: Path) -> None:
