@@ -5,14 +5,11 @@ import runpy
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import yaml
 
-from penstock import errors
-from penstock.log import errors as log_errors
 from penstock.wire.errors import Fault
 
 ROOT = Path(__file__).parents[1]
@@ -76,35 +73,3 @@ def test_imports_of_documented_programs_exist() -> None:
         if not hasattr(import_module(module), name)
     ]
     assert gone == []
-
-
-# --- the tree of errors that a docstring draws ---
-
-
-def drawn(module: ModuleType, root: str) -> dict[str, str]:
-    """The parent of each class in the drawing."""
-    start = (module.__doc__ or "").index(f"\n{root}\n") + 1
-    parents: dict[str, str] = {}
-    row: list[str] = []
-    for line in (module.__doc__ or "")[start:].split("\n\n")[0].splitlines():
-        found = re.match(r"([│├└─ ]*)(\w+)", line)
-        assert found is not None
-        depth = len(found[1]) // 4
-        row[depth:] = [found[2]]
-        parents[found[2]] = row[depth - 1] if depth else "Exception"
-    return parents
-
-
-@pytest.mark.parametrize(
-    ("module", "root"), [(errors, "PenstockError"), (log_errors, "StorageError")]
-)
-def test_every_class_stands_in_the_tree_below_its_parent(module: ModuleType, root: str) -> None:
-    classes = [one for one in vars(module).values() if isinstance(one, type)]
-    made = {
-        one.__name__: one.__bases__[0].__name__
-        for one in classes
-        if issubclass(one, Exception) and one.__module__ == module.__name__
-    }
-    if module is not errors:
-        made[root] = "Exception"  # drawn as the root
-    assert drawn(module, root) == made
