@@ -22,8 +22,8 @@ class Segments:
         self._opened: list[Segment] = []  # sealed ones, oldest use first
         self._every_bytes = every_bytes
         self.active_index = active_index
-        self.index_failures = 0  # writes and syncs of indexes that were not done
-        self._index_unwritten = self._index_unsynced = ""  # why; empty: the latest was
+        self.index_failures = 0  # writes of indexes that were not done
+        self.index_trouble = ""  # why; empty: the latest was
 
     def __len__(self) -> int:
         return len(self._items)
@@ -183,19 +183,9 @@ class Segments:
             index.save(self._disk)
         except OSError as error:
             self.index_failures += 1
-            self._index_unwritten = f"{index.path} cannot be written: {error.strerror or error}"
+            self.index_trouble = f"{index.path} cannot be written: {error.strerror or error}"
         else:
-            self._index_unwritten = ""
-
-    def note_index_sync(self, failure: str) -> None:
-        """The indexes of segments that were just synced were, too; or why one was not."""
-        self.index_failures += bool(failure)
-        self._index_unsynced = failure
-
-    @property
-    def index_trouble(self) -> str:
-        """Why an index was not written, or not synced, the last time; empty: it was."""
-        return self._index_unwritten or self._index_unsynced
+            self.index_trouble = ""
 
     def _keep_index(self, base_offset: int, index: SparseIndex) -> None:
         self._indexes[base_offset] = index

@@ -8,7 +8,6 @@ stops. A file that cannot be opened, or a directory that cannot be synced, as wh
 out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """
 
-from contextlib import closing
 from typing import Protocol, TypeVar
 
 from penstock.log.disk import Disk, File
@@ -38,7 +37,6 @@ class SyncJob:
         self.sealed = sealed
         self.end_offset = end_offset
         self.unsynced_bytes = unsynced_bytes
-        self.index_trouble = ""  # why the index of a sealed segment was not synced; empty: it was
 
     def run(self) -> None:
         """May raise OSError. Older segments first: a log has no holes."""
@@ -48,22 +46,8 @@ class SyncJob:
         for file in self._files:
             file.fdatasync()
         self.retryable = True
-        for segment in self.sealed:
-            self._sync_index(segment.index_path)
         if self._directory is not None:
             self._disk.sync_directory(self._directory)
-
-    def _sync_index(self, path: str) -> None:
-        """Saves a later start the work of making it again. Nothing depends on it, so a failure
-        stops nothing and is reported. A missing file was removed with its segment, or could not be
-        written, which is reported there."""
-        try:
-            with closing(self._disk.open(path)) as file:
-                file.fdatasync()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self.index_trouble = f"{path} cannot be synced: {error.strerror or error}"
 
 
 class _Runs(Protocol):

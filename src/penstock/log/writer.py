@@ -457,8 +457,6 @@ class WrittenLog(ReadableLog):
             if not job.retryable:
                 self._stop(f"a sync failed: {error}")
             return
-        if job.sealed:
-            self._segments.note_index_sync(job.index_trouble)
         for segment in job.sealed:
             segment.unsynced = False
             segment.unpin()

@@ -72,7 +72,7 @@ TOPIC_METRICS: tuple[Metric[Topic], ...] = (
            lambda topic: sum(leader.log.bytes_stored for leader in topic.leaders)),
     Metric("topic_unsynced_bytes", "Bytes written and not yet synced.",
            lambda topic: sum(leader.log.unsynced_bytes for leader in topic.leaders)),
-    Metric("topic_index_failures_total", "Indexes of its log that could not be written or synced.",
+    Metric("topic_index_failures_total", "Indexes of its log that could not be written.",
            lambda topic: sum(leader.log.index_failures for leader in topic.leaders)),
     Metric("topic_expired_total", "Messages that grew too old.",
            attrgetter("age_bound.expired_count")),
