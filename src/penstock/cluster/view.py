@@ -345,21 +345,13 @@ class View:
         except (DocumentBroken, ValueError) as error:
             self._refuse(entry.key, str(error))
             return
-        if row is not None:
-            self._put_row(entry, document, *row, taken)
-        elif isinstance(document, Cluster) and (
-            (document.uuid, document.restorations) != (self.uuid, self.restorations)
-        ):
-            self._freeze("the metadata was restored, or is another cluster's: list it again")
-
-    def _put_row(
-        self,
-        entry: KeyValue,
-        document: Any,
-        rows: dict[Any, Versioned[Any]],
-        name: Any,
-        taken: list[ViewChange],
-    ) -> None:
+        if isinstance(document, Cluster):
+            if (document.uuid, document.restorations) != (self.uuid, self.restorations):
+                self._freeze("the metadata was restored, or is another cluster's: list it again")
+            return
+        if row is None:
+            return  # of a newer release
+        rows, name = row
         before = rows.get(name)
         held: Versioned[Any] = Versioned(document, entry.revision, entry.created)
         if isinstance(document, PartitionRecord):
