@@ -47,7 +47,6 @@ class Played:
             lambda: NodeDocument(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
             self.coordinator,
             lambda name: Local(70, False, True, Extent(0, 0, ()), self.machine is not None),
-            self.assign,
             self.now_ns,
         )
 
@@ -70,7 +69,10 @@ class Played:
             self.store.run_out(self.now_ns)
             if answers:
                 self.coordinator.run(self.now_ns)
-            self.part.tick(self.now_ns)
+            for key, _, after in self.part.look(self.now_ns):
+                if key.startswith(keys.PARTITIONS):
+                    self.assign(keys.partition_of(key), after)
+            self.part.conclude(self.now_ns)
             if self.machine is not None:
                 self.machine.tick(self.now_ns)
             self.part.take_moved()

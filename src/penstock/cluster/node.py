@@ -40,7 +40,7 @@ from penstock.cluster.messages import (
 from penstock.cluster.participant import Participant
 from penstock.cluster.reconciler import Reconciler, SendMessage
 from penstock.cluster.rehash import Rehashes
-from penstock.cluster.view import Remembered, Versioned, ViewChange
+from penstock.cluster.view import Remembered, Versioned
 from penstock.errors import StorageError
 from penstock.limits import (
     FULL_DISK_NS,
@@ -83,8 +83,8 @@ class ClusterNode:
         self.own = own
         self.broker = broker
         self.participant = Participant(
-            own, membership, describe, coordinator, self._local, self._assign, mono_ns,
-            remembered or Remembered(), records, self._noticed, replica_timeout_ns,
+            own, membership, describe, coordinator, self._local, mono_ns,
+            remembered or Remembered(), records, replica_timeout_ns,
         )  # fmt: skip
         replication = ReplicationContext(
             own, membership.incarnation, membership.generation,
@@ -98,7 +98,6 @@ class ClusterNode:
             self.participant.registration, new_replica, self._report, self._start_requests.held,
         )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
-        self._coordinator = coordinator
         self._send = send
         self._now_ns = mono_ns
         self._is_due = True  # `turn` has something to do
@@ -131,18 +130,20 @@ class ClusterNode:
 
     # --- changes of the view ---
 
-    def _noticed(self, change: ViewChange) -> None:
-        key = change.key
-        if key.startswith(keys.TOPICS):
-            self.reconciler.due[key.removeprefix(keys.TOPICS)] = None
-        elif key.startswith(keys.REHASHES):
-            self.reconciler.due[keys.name_of(key)] = None
-        elif key.startswith(keys.CHANNELS):
-            self.reconciler.due[keys.channel_of(key).topic] = None
-
-    def _assign(self, name: PartitionName, held: Versioned[PartitionRecord] | None) -> None:
-        self.reconciler.due[name.topic] = None
-        self._unmet[name] = None  # it may want another replica
+    def _look(self) -> None:
+        """Take in changes of the metadata, and carry them out."""
+        due = self.reconciler.due
+        for key, _, _ in self.participant.look(self._now_ns):
+            if key.startswith((keys.TOPICS, keys.REHASHES)):
+                due[keys.name_of(key)] = None
+            elif key.startswith(keys.CHANNELS):
+                due[keys.channel_of(key).topic] = None
+            elif key.startswith(keys.PARTITIONS):
+                name = keys.partition_of(key)
+                due[name.topic] = None
+                self._unmet[name] = None  # it may want another replica
+        self._note_revision()
+        self.reconciler.look(self._now_ns)
 
     def _local(self, name: PartitionName) -> Local | None:
         replicated = self.reconciler.replicated(name)
@@ -276,9 +277,7 @@ class ClusterNode:
         self._now_ns = mono_ns
         has_news = self.participant.view.is_pending or bool(self.reconciler.due)
         self.participant.wall_ns = self.replica_host.wall_ns()
-        self.participant.look(mono_ns)
-        self._note_revision()
-        self.reconciler.look(self._now_ns)
+        self._look()
         self.participant.conclude(mono_ns)
         self.reconciler.confirm_deletions()
         moved = self.participant.take_moved()
@@ -316,9 +315,7 @@ class ClusterNode:
     def _hurry(self) -> None:
         """A client waits for a topic or channel: changes of the metadata are applied before the
         next tick. Conclusions are left to the tick."""
-        self.participant.look(self._now_ns)
-        self._note_revision()
-        self.reconciler.look(self._now_ns)
+        self._look()
         self._channel_creations.tick(self._now_ns)
         self._rehashes.tick(self._now_ns)
         self._attempts.tick(self._now_ns)

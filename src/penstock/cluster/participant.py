@@ -8,9 +8,9 @@
 | heartbeats, and a question to the coordinator | authority counts from when they were sent |
 | proposals go out | in few transactions: `flush`, when partitions were worked on |
 
-The shell brings the coordinator's answers before it calls `tick`, opens and closes links, carries
-`out` to other nodes and `receive`s what they say. It assigns the records that change (`assign`) to
-its replicas, works on those of `moved`, and reports leaderships that begin and end (`leaderships`).
+The shell brings the coordinator's answers before it calls `look` and `conclude`, opens and closes
+links, carries `out` to other nodes and `receive`s what they say. It assigns the records that `look`
+returns to its replicas, works on those of `moved`, and reports leaderships that begin and end.
 """
 
 from collections import deque
@@ -54,14 +54,11 @@ class Participant:
         describe: Callable[[], NodeDocument],
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
-        assign: Callable[[PartitionName, Versioned[PartitionRecord] | None], None],
         mono_ns: int,
         remembered: Remembered = Remembered(),  # noqa: B008
         records: Mapping[PartitionName, Versioned[PartitionRecord]] | None = None,
-        noticed: Callable[[ViewChange], None] | None = None,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        """`assign` receives the records that change, `noticed` all changes of the view."""
         self.own = own
         self.view = View(remembered, records)
         self.watching = Watching(coordinator, self.view)
@@ -74,7 +71,7 @@ class Participant:
             coordinator,
             local,
             mono_ns,
-            replica_timeout_ns=replica_timeout_ns,
+            replica_timeout_ns,
         )
         self.wall_ns = 0  # told by the shell before each tick
         # How far those of linked nodes are ahead of this one, by their last heartbeats. One that
@@ -82,8 +79,6 @@ class Participant:
         self._clocks_ns: dict[int, deque[int]] = {}
         self.links = self.proposals.failure_detector.links
         self.out: list[tuple[int, Message]] = []
-        self._assign = assign
-        self._noticed = noticed
         self._coordinator = coordinator
         self._heartbeat_due_ns = mono_ns
         self._read_sent_ns: int | None = None  # when the coordinator was asked how far it is
@@ -159,24 +154,15 @@ class Participant:
 
     # --- a turn ---
 
-    def tick(self, mono_ns: int) -> None:
-        self.look(mono_ns)
-        self.conclude(mono_ns)
-
-    def look(self, mono_ns: int) -> None:
+    def look(self, mono_ns: int) -> list[ViewChange]:
         """Apply a slice of the changes from the coordinator. The shell may carry them out before
         conclusions are drawn: a new partition has a replica then, which may be elected."""
         self.watching.tick(mono_ns)
         changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
         self.proposals.changed(changes)
-        for change in changes:
-            key, _, after = change
-            if self._noticed is not None:
-                self._noticed(change)
-            if key.startswith(keys.PARTITIONS):
-                self._assign(keys.partition_of(key), after)
-            elif key == keys.node(self.own) and after is None:
-                self.registration.key_gone()
+        if any(key == self.registration.key and after is None for key, _, after in changes):
+            self.registration.key_gone()
+        return changes
 
     def conclude(self, mono_ns: int) -> None:
         is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
