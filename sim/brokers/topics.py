@@ -20,7 +20,7 @@ from penstock.cluster import keys
 from penstock.cluster.creation import clearance, creation, deletion, growth
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
-from penstock.errors import Refused
+from penstock.errors import NotFound, Refused
 from penstock.replication.leader import Outcome
 from penstock.replication.record import PartitionRecord
 from sim.brokers.cluster import JoinedCluster, placement_node
@@ -97,7 +97,7 @@ class Topics:
         view, nodes = self._best_informed().view, [placement_node(node) for node in cluster.nodes]
         try:
             transaction = growth(view, plan.name, count, nodes, cluster.new_replica)
-        except Refused:
+        except (NotFound, Refused):
             return  # its view is behind
         if transaction is not None and cluster.store.transact(transaction).outcome is Outcome.DONE:
             self.partitions[plan.name] = count

@@ -93,9 +93,6 @@ class ChannelCreations:
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         name, view = ChannelName(topic, channel), self._view
-        if view.topic(topic) is None and view.is_listed:
-            done(NotFound("topic", topic))
-            return
         held = view.channel(name)
         if held is not None and self._is_confirmed(name, held.document):
             done(None)

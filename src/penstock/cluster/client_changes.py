@@ -150,8 +150,6 @@ class ClientChanges:
         return creation(self._view, wanted, self._placement_nodes(), self._new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
-        if not self._is_there(name):
-            raise NotFound("topic", name)
         return growth(self._view, name, partitions, self._placement_nodes(), self._new_id)
 
     def _placement_nodes(self) -> list[PlacementNode]:

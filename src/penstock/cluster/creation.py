@@ -36,7 +36,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import PlacementNode, choose_nodes
 from penstock.cluster.view import View, revision_of
-from penstock.errors import Refused
+from penstock.errors import NotFound, Refused
 from penstock.limits import TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
 from penstock.replication.record import Member, PartitionRecord
 
@@ -76,10 +76,10 @@ def creation(
 def growth(
     view: View, name: str, partitions: int, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction | None:
-    """Adds the next missing partitions; None: there are enough. Raises Refused."""
+    """Adds the next missing partitions; None: there are enough. Raises NotFound and Refused."""
     held = view.topic(name)
     if held is None:
-        raise Refused(f"there is no topic {name}")
+        raise NotFound("topic", name)
     names = [PartitionName(name, number) for number in range(partitions)]
     missing = [one for one in names if one not in view.partitions]
     if not missing:
