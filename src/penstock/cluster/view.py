@@ -154,30 +154,19 @@ class View:
         self.frozen = ""  # why nothing is changed
         self.frozen_partitions: dict[PartitionName, str] = {}
         self.broken: dict[str, str] = {}  # documents that were not taken, and why
-        self.nodes: dict[int, Versioned[NodeDocument]] = {}
-        self.memberships: dict[int, Versioned[Membership]] = {}
-        self.lookups: dict[str, Versioned[Lookup]] = {}
-        self.topics: dict[str, Versioned[Topic]] = {}
         self.channels: ByTopic[ChannelName, Channel] = ByTopic({})
-        self.numbers: dict[str, Versioned[ChannelNumbers]] = {}
-        self.epochs: dict[str, Versioned[EpochFloor]] = {}
         self.partitions: ByTopic[PartitionName, PartitionRecord] = ByTopic(records or {})
-        self.rehashes: dict[str, Versioned[Rehash]] = {}
-        self.moves: dict[PartitionName, Versioned[PartitionMove]] = {}
-        self._controllers: dict[str, Versioned[Controller]] = {}  # one at most
-        self._tables: dict[str, dict[Any, Versioned[Any]]] = {
-            keys.CONTROLLER: self._controllers,
-            keys.PARTITIONS: self.partitions,
-            keys.NODES: self.nodes,
-            keys.MEMBERS: self.memberships,
-            keys.LOOKUPS: self.lookups,
-            keys.CHANNELS: self.channels,
-            keys.TOPICS: self.topics,
-            keys.NUMBERS: self.numbers,
-            keys.EPOCHS: self.epochs,
-            keys.REHASHES: self.rehashes,
-            keys.MOVES: self.moves,
-        }
+        tables: dict[str, dict[Any, Versioned[Any]]] = {prefix: {} for prefix in FORMS}
+        self._tables = {**tables, keys.CHANNELS: self.channels, keys.PARTITIONS: self.partitions}
+        self._controllers: dict[str, Versioned[Controller]] = tables[keys.CONTROLLER]  # at most one
+        self.nodes: dict[int, Versioned[NodeDocument]] = tables[keys.NODES]
+        self.memberships: dict[int, Versioned[Membership]] = tables[keys.MEMBERS]
+        self.lookups: dict[str, Versioned[Lookup]] = tables[keys.LOOKUPS]
+        self.topics: dict[str, Versioned[Topic]] = tables[keys.TOPICS]
+        self.numbers: dict[str, Versioned[ChannelNumbers]] = tables[keys.NUMBERS]
+        self.epochs: dict[str, Versioned[EpochFloor]] = tables[keys.EPOCHS]
+        self.rehashes: dict[str, Versioned[Rehash]] = tables[keys.REHASHES]
+        self.moves: dict[PartitionName, Versioned[PartitionMove]] = tables[keys.MOVES]
         self._pending: deque[KeyValue | tuple[str, int] | _End] = deque()
         self.is_listed = False  # all of the metadata has been read once
         self._listed: set[str] = set()
