@@ -89,7 +89,7 @@ class ChannelCreations:
     _wall_ns: Callable[[], int]
     _now_ns: int
     _starts: dict[ChannelName, _Starts] = field(default_factory=dict)
-    _confirmed: dict[ChannelName, Channel] = field(default_factory=dict)
+    _confirmed: dict[ChannelName, tuple[int, int]] = field(default_factory=dict)
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         name, view = ChannelName(topic, channel), self._view
@@ -127,7 +127,7 @@ class ChannelCreations:
         if held is None or view.revision < held.revision:  # not all of its transaction is in
             return
         channel = held.document
-        if not (starts.channel and _is_same(starts.channel, channel)):
+        if not (starts.channel and starts.channel.instance == channel.instance):
             starts.awaited = {one.number for one, _ in view.records_of(name.topic)}
             starts.requested_ns = self._now_ns - CHANNEL_REQUEST_NS
         starts.channel = channel
@@ -146,8 +146,7 @@ class ChannelCreations:
     # --- known channels ---
 
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
-        known = self._confirmed.get(name)
-        is_known = known is not None and _is_same(known, channel)
+        is_known = self._confirmed.get(name) == channel.instance
         return is_known and self._has(name, channel.number)
 
     def _is_here(self, name: ChannelName) -> bool:
@@ -158,12 +157,12 @@ class ChannelCreations:
         starts, held = self._starts.get(name), self._view.channel(name)
         if starts is None or held is None or starts.channel is None or starts.awaited:
             return False
-        if not (_is_same(starts.channel, held.document) and self._is_here(name)):
+        if starts.channel.instance != held.document.instance or not self._is_here(name):
             return False
         channels = self._view.channels
         if len(self._confirmed) > 2 * len(channels) + CHANNELS_CONFIRMED_MIN:
             self._confirmed = {one: it for one, it in self._confirmed.items() if one in channels}
-        self._confirmed[name] = held.document
+        self._confirmed[name] = held.document.instance
         return True
 
     # --- the transaction ---
@@ -210,10 +209,6 @@ class ChannelCreations:
 
 def _what(name: ChannelName) -> str:
     return f"channel {name.channel} of topic {name.topic}"
-
-
-def _is_same(one: Channel, other: Channel) -> bool:
-    return (one.identity, one.number) == (other.identity, other.number)
 
 
 SendAnswer = Callable[[int, StartHeld], None]

@@ -38,7 +38,7 @@ from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts, Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
-from penstock.cluster.documents import ACTIVE, CHANNEL, TOPIC, Channel, Topic
+from penstock.cluster.documents import ACTIVE, CHANNEL, TOPIC, Channel
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
@@ -273,7 +273,7 @@ class _DocumentChange:
         self._revision = 0  # at which the change took effect; 0: unknown
         held = self._held()
         self.is_missing = held is None or held.document.deleted
-        self._meant = _which(held.document) if held is not None else None
+        self._meant = held.document.instance if held is not None else None
 
     def _held(self) -> Versioned[Any] | None:
         return self._table.get(self._name)
@@ -286,7 +286,7 @@ class _DocumentChange:
             return None
         self._view.check_intact(self._key)
         held = self._held()
-        if held is None or _which(held.document) != self._meant:
+        if held is None or held.document.instance != self._meant:
             raise self.missing
         wanted = held.document if held.document.deleted else self._act(held.document)
         if wanted == held.document:
@@ -300,8 +300,3 @@ class _DocumentChange:
 
     def _is_there(self) -> bool:
         return 0 < self._revision <= self._view.revision and self._is_here()
-
-
-def _which(document: Topic | Channel) -> tuple[int, int]:
-    """One that was deleted and made again is another one."""
-    return document.identity, document.number if isinstance(document, Channel) else 0

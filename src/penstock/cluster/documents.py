@@ -138,6 +138,11 @@ class Topic(NamedTuple):
         tuple[int, ...], list_of(_NODE, NODE_ID_MAX + 1)
     ]  # the nodes that have removed what they had
 
+    @property
+    def instance(self) -> int:
+        """One that was deleted and made again is another one."""
+        return self.identity
+
 
 class Channel(NamedTuple):
     identity: Identity  # of the topic
@@ -145,6 +150,10 @@ class Channel(NamedTuple):
     paused: Flag
     settings: Settings
     deleted: Flag  # a tombstone
+
+    @property
+    def instance(self) -> tuple[int, int]:
+        return self.identity, self.number
 
 
 class ChannelNumbers(NamedTuple):
