@@ -168,13 +168,6 @@ def test_an_unreachable_restarted_leader_may_not_stand(desk: Desk) -> None:
     assert desk.asked(20 * LEADERSHIP_TAKEN_NS) is None
 
 
-def test_a_leader_that_resigns_is_replaced(desk: Desk) -> None:
-    desk.elections.leadership_ended(NAME, 4)
-    assert desk.asked(0) is None
-    desk.elections.leadership_ended(NAME, 5)
-    assert desk.asked(0) is not None
-
-
 def test_refused_connections_elect_and_remove_the_key_of_the_node(desk: Desk) -> None:
     desk.failure_detector.unlinked(1)
     desk.failure_detector.refused(3, 1, 11, 0)

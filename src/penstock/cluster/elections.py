@@ -4,7 +4,6 @@ A leadership is **vacant** when
 
 - the record names no leader (it resigned);
 - the process that it names is over (`failure_detector`), or was this one before its restart;
-- its leader says that it has left;
 - its leader is linked, and has not said within LEADERSHIP_TAKEN_NS that it is leading.
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
@@ -96,7 +95,6 @@ class Elections:
         self._leads: dict[PartitionName, int] = {}
         self._awaited: dict[PartitionName, tuple[int, int]] = {}  # epoch, until when
         self._in_force: dict[PartitionName, int] = {}  # epoch of which its leader has spoken
-        self._left: dict[PartitionName, int] = {}  # epoch whose leader has left
         self._given_up_ns: dict[PartitionName, int] = {}
 
     # --- events ---
@@ -123,7 +121,7 @@ class Elections:
 
     def _forget(self, name: PartitionName) -> None:
         """This node is no member. The state of its leader is kept: it may become one."""
-        for table in (self.vacancies, self._awaited, self._left, self._given_up_ns):
+        for table in (self.vacancies, self._awaited, self._given_up_ns):
             table.pop(name, None)
 
     def in_force(self, name: PartitionName, epoch: int) -> None:
@@ -136,11 +134,6 @@ class Elections:
     def awaited(self) -> Set[PartitionName]:
         """Replicas whose leaders have not greeted yet."""
         return self._awaited.keys()
-
-    def leadership_ended(self, name: PartitionName, epoch: int) -> None:
-        """The leader reports that its leadership of this epoch is over."""
-        self._left[name] = max(epoch, self._left.get(name, 0))
-        self.consider(name)
 
     def gave_up(self, name: PartitionName) -> None:
         self._given_up_ns[name] = self.now_ns
@@ -195,8 +188,6 @@ class Elections:
                 self._awaited.pop(name, None)  # who is leading here need not be told
                 return ""
             return "its leader was an earlier incarnation of this node"
-        if self._left.get(name) == record.epoch:
-            return "its leader has left"
         awaited = self._awaited.get(name)
         if awaited is not None and self.now_ns >= awaited[1]:
             if self.failure_detector.links.get(leader.node) == leader.incarnation:
