@@ -164,8 +164,6 @@ class Secrets(NamedTuple):
 
     password: str = ""
     authority: bytes = b""  # certificates in PEM that etcd's is signed by; none: the system's
-    certificate: bytes = b""
-    key: bytes = b""
 
     @classmethod
     def of_files(cls, password_file: str, authority_file: str) -> Secrets:
@@ -184,8 +182,6 @@ def _content(name: str, path: str) -> bytes:
 
 
 class Stubs:
-    """The calls of one endpoint, over one channel."""
-
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         self.kv = rpc.KVStub(channel)
@@ -389,10 +385,7 @@ class EtcdCoordinator:
     def _channel(self, endpoint: str) -> Any:
         if not self._address.is_secure:
             return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
-        secrets = self._secrets
-        credentials = grpc.ssl_channel_credentials(
-            secrets.authority or None, secrets.key or None, secrets.certificate or None
-        )
+        credentials = grpc.ssl_channel_credentials(self._secrets.authority or None)
         return grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS)
 
     # --- failures ---
