@@ -312,13 +312,10 @@ class Controller:
             return {}
         self._planned_ns, self._planned_for = now_ns, now
         drawn = plan(nodes, [_held(name, seen) for name, seen in situation.partitions.items()])
-        planned = {
-            name: _begun(name, situation.partitions[name], after) for name, after in drawn.items()
-        }
+        planned = {}
         for name, seen in situation.partitions.items():
-            change = _another_minimum(name, seen)
-            if change is not None and name not in planned:
-                planned[name] = change
+            if name in drawn or _has_another_minimum(seen):
+                planned[name] = _begun(name, seen, drawn.get(name, seen.record.wanted))
         if planned.keys() & taken.keys():
             self.plan_again()
         return {name: change for name, change in planned.items() if name not in taken}
@@ -337,13 +334,9 @@ def _begun(name: PartitionName, seen: PartitionSeen, after: tuple[int, ...]) -> 
     return PartitionChange(name, seen, move=move)
 
 
-def _another_minimum(name: PartitionName, seen: PartitionSeen) -> PartitionChange | None:
-    record = seen.record
-    least = members_min_of(seen, len(record.wanted))
-    if seen.move is not None or record.members_min == least:
-        return None
-    move = PartitionMove(name, record.wanted, record.wanted, least, record.members_min)
-    return PartitionChange(name, seen, move=move)
+def _has_another_minimum(seen: PartitionSeen) -> bool:
+    least = members_min_of(seen, len(seen.record.wanted))
+    return seen.move is None and seen.record.members_min != least
 
 
 def _held(name: PartitionName, seen: PartitionSeen) -> PlacementPartition:
@@ -400,15 +393,12 @@ class Presence:
             if node in registered:
                 self._missing_since_ns.pop(node, None)
                 self._there_since_ns.setdefault(node, now_ns)
+                continue
+            self._there_since_ns.pop(node, None)
+            if node in reachable:
+                self._missing_since_ns.pop(node, None)
             else:
-                self._there_since_ns.pop(node, None)
-                self._look_for(node, reachable, now_ns)
-
-    def _look_for(self, node: int, reachable: Collection[int], now_ns: int) -> None:
-        if node in reachable:
-            self._missing_since_ns.pop(node, None)
-        else:
-            self._missing_since_ns.setdefault(node, now_ns)
+                self._missing_since_ns.setdefault(node, now_ns)
 
     def is_steady(self, node: int, now_ns: int) -> bool:
         since_ns = self._there_since_ns.get(node, now_ns)
