@@ -57,7 +57,6 @@ PREALLOCATE_FOR_BYTES_MAX = 32 * KIB  # a larger write brings its own pages: zer
 PREALLOCATE_WRITE_BYTES = 64 * KIB  # larger ones give ext4 huge folios that slow each later write
 INDEX_EVERY_BYTES = 64 * KIB  # one sparse index entry per so much log
 INDEX_CACHE_SEGMENTS = 4  # indexes of sealed segments kept in memory per partition, 32 KiB each
-READ_FILES_MAX = 4  # sealed segments of a partition that are open at a time
 DESCRIPTORS_MAX = 1 << 20  # where the system names no limit
 DESCRIPTORS_KEPT_SHARE = 4  # a quarter of them for files of the log and journals that stay open
 DESCRIPTORS_RESERVED_SHARE = 8  # an eighth that no connection gets: the log must open its files

@@ -42,7 +42,7 @@ class Two:
         """A bit of each of these batches, which a reader then meets."""
         for offset in offsets:
             batch = self.intact.locate(offset)
-            segment = self.log._segments.use(self.log._segments.holding(offset))
+            segment = self.log._segments[self.log._segments.holding(offset)]
             self.disk.flip(segment.path, batch.position + batch.length // 2, 3)
         self.log._positions.clear()
         for offset in offsets:

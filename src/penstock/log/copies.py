@@ -152,7 +152,7 @@ def hole_at(log: ReadableLog, segments: Segments, offset: int) -> Hole:
     if not found:
         raise RestoreRefused(log.path, offset, "no corrupt range begins there")
     number = segments.holding(offset)
-    segment, limit = segments.use(number), segments.limit(number)
+    segment, limit = segments[number], segments.limit(number)
     if segment.foreign:
         raise RestoreRefused(log.path, offset, segment.foreign)
     segment_end = log.written_end if limit is None else limit

@@ -131,12 +131,12 @@ class _Search:
             self._inside(low, newest)
             return
         middle = (low + high) // 2
-        header = self._segments.use(middle).first_header()
+        header = self._segments[middle].first_header()
         self.segments(low, middle, newest if header is None else header.leader_epoch)
         self.segments(middle, high, newest)
 
     def _inside(self, number: int, newest: int) -> None:
-        header = self._segments.use(number).first_header()
+        header = self._segments[number].first_header()
         if header is not None:
             self._note(header.leader_epoch, header.base_offset)
         self._entries(number, 0, len(self._segments.index_of(number)), newest)
@@ -154,7 +154,7 @@ class _Search:
 
     def _between(self, number: int, entry: int) -> None:
         """From one entry to the next."""
-        segment = self._segments.use(number)
+        segment = self._segments[number]
         index = self._segments.index_of(number)
         batch = self._segments.intact_entry(number, entry)
         if batch is None:  # the index is wrong, or the batch is corrupt: read all there is
@@ -167,6 +167,6 @@ class _Search:
         self._walk(number, batch.position, batch.header.base_offset, end)
 
     def _walk(self, number: int, position: int, offset: int, end: int | None) -> None:
-        blocks = self._segments.use(number).blocks()
+        blocks = self._segments[number].blocks()
         for batch in walk(blocks, position, offset, end):
             self._note(batch.header.leader_epoch, batch.header.base_offset)

@@ -439,7 +439,7 @@ def _sealed_ns(segments: Segments, number: int, last_timestamp_ns: int) -> int:
     """The time of the segment's last message, or later: the first readable timestamp of a later
     segment."""
     for later in range(number + 1, len(segments)):
-        header = segments.use(later).first_header()
+        header = segments[later].first_header()
         if header is not None:
             return header.timestamp_ns
     return last_timestamp_ns

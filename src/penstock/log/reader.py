@@ -152,7 +152,7 @@ class ReadableLog:
         `offset`; None where it cannot. Nothing is checked. Call `release` after use."""
         self._check_offset(offset)
         number = self._segments.holding(offset)
-        segment = self._segments.use(number)
+        segment = self._segments[number]
         if segment.foreign:
             self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
         position, expected = segment.start, segment.base_offset
@@ -271,7 +271,7 @@ class ReadableLog:
     def _position_of(self, offset: int) -> tuple[_BatchPosition, int]:
         """The position of the batch that holds `offset`, and its base offset."""
         number = self._segments.holding(offset)
-        segment = self._segments.use(number)
+        segment = self._segments[number]
         if segment.foreign:
             self._damaged(segment, 0, segment.base_offset, self._segments.limit(number))
         known = self._positions.get(offset)
@@ -294,7 +294,7 @@ class ReadableLog:
     @reads
     def locate(self, offset: int) -> Batch:
         number = self._segments.holding(offset)
-        segment = self._segments.use(number)
+        segment = self._segments[number]
         limit = self._segments.limit(number)
         position, expected = self._start(number, offset)
         blocks = segment.blocks()
@@ -321,7 +321,7 @@ class ReadableLog:
         """The name of the batch that holds `offset`, and the offset behind it."""
         self._check_offset(offset)
         batch = self.locate(offset)
-        segment = self._segments.use(self._segments.holding(offset))
+        segment = self._segments[self._segments.holding(offset)]
         return self.name_at(segment, batch.position), batch.end_offset
 
     @reads
@@ -421,7 +421,7 @@ class ReadableLog:
         return index in decode_sections(data, 0).get(Section.ID, {})
 
     def _batch_bytes(self, batch: Batch, offset: int) -> memoryview:
-        segment = self._segments.use(self._segments.holding(offset))
+        segment = self._segments[self._segments.holding(offset)]
         return self._load(segment, batch.position, batch.length)
 
     def _around_first(self, is_after: _HeaderTest) -> range:
@@ -442,7 +442,7 @@ class ReadableLog:
         """The nearest segment at or below `number` whose first batch is intact, and its header;
         `lowest` and None if there is none."""
         for at in range(number, lowest - 1, -1):
-            header = self._segments.use(at).first_header()
+            header = self._segments[at].first_header()
             if header is not None:
                 return at, header
         return lowest, None
@@ -450,7 +450,7 @@ class ReadableLog:
     def _walk_entry(self, number: int, entry_number: int) -> Iterator[Batch]:
         """Sound batches of a segment from an index entry on (-1: from its beginning). What is
         corrupt is noted and stepped over."""
-        segment = self._segments.use(number)
+        segment = self._segments[number]
         position, expected = segment.start, segment.base_offset
         if entry_number >= 0:
             batch = self._segments.intact_entry(number, entry_number)

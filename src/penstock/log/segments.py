@@ -1,4 +1,4 @@
-"""The segments of one log in order, with open files or memory for a few of them."""
+"""The segments of one log in order, with indexes in memory for a few of them."""
 
 from bisect import bisect_right
 
@@ -19,7 +19,6 @@ class Segments:
         self._items = items
         self._bases = [segment.base_offset for segment in items]
         self._indexes: dict[int, SparseIndex] = {}  # sealed ones, by base offset, oldest use first
-        self._opened: list[Segment] = []  # sealed ones, oldest use first
         self._every_bytes = every_bytes
         self.active_index = active_index
         self.index_failures = 0  # writes of indexes that were not done
@@ -61,7 +60,6 @@ class Segments:
     def append(self, segment: Segment, index: SparseIndex) -> None:
         """A roll: the active segment is sealed."""
         self._keep_index(self.active.base_offset, self.active_index)
-        self._opened.append(self.active)
         self._items.append(segment)
         self._bases.append(segment.base_offset)
         self.active_index = index
@@ -70,19 +68,13 @@ class Segments:
         segment = self._items.pop(0)
         del self._bases[0]
         self._indexes.pop(segment.base_offset, None)
-        if segment in self._opened:
-            self._opened.remove(segment)
 
     def end_with(self, number: int, index: SparseIndex) -> None:
         """A cut: this segment is active again, and later ones are gone."""
         for segment in self._items[number + 1 :]:
             self._indexes.pop(segment.base_offset, None)
-            if segment in self._opened:
-                self._opened.remove(segment)
         del self._items[number + 1 :]
         del self._bases[number + 1 :]
-        if self.active in self._opened:
-            self._opened.remove(self.active)
         self._indexes.pop(self.active.base_offset, None)
         self.active_index = index
 
@@ -95,7 +87,6 @@ class Segments:
     def close(self) -> None:
         for segment in self._items:
             segment.close()
-        self._opened.clear()
 
     def unsynced(self) -> list[Segment]:
         """Sealed segments that are not known to be on disk, oldest first."""
@@ -106,24 +97,10 @@ class Segments:
             found.insert(0, segment)
         return found
 
-    def use(self, number: int) -> Segment:
-        """The segment, whose file is about to be read. Few sealed ones stay open; an unsynced one
-        must, since another thread uses its handle."""
-        segment = self._items[number]
-        if segment is not self.active and (not self._opened or self._opened[-1] is not segment):
-            if segment in self._opened:
-                self._opened.remove(segment)
-            self._opened.append(segment)
-            idle = [s for s in self._opened[:-1] if not s.unsynced]
-            if len(idle) >= limits.READ_FILES_MAX:
-                self._opened.remove(idle[0])
-                idle[0].close()
-        return segment
-
     # --- indexes ---
 
     def index_of(self, number: int) -> SparseIndex:
-        segment = self.use(number)
+        segment = self._items[number]
         if segment is self.active:
             return self.active_index
         index = self._indexes.pop(segment.base_offset, None)
@@ -139,13 +116,13 @@ class Segments:
     def intact_entry(self, number: int, entry_number: int) -> Batch | None:
         """The batch of an index entry if the segment agrees with every field of it."""
         entry = self.index_of(number).entry(entry_number)
-        batch = self.use(number).blocks().intact(entry.position)
+        batch = self._items[number].blocks().intact(entry.position)
         if batch is None or _entry_of(batch) != entry:
             return None
         return batch
 
     def rebuild(self, number: int) -> SparseIndex:
-        segment = self.use(number)
+        segment = self._items[number]
         index = self.index_of(number)
         index.cut(0)
         index = self._build(number, index)
@@ -161,7 +138,7 @@ class Segments:
 
     def _build(self, number: int, index: SparseIndex) -> SparseIndex:
         """Add the entries that an index lacks, and save it if there were any."""
-        segment = self.use(number)
+        segment = self._items[number]
         blocks = segment.blocks()
         position, expected = segment.start, segment.base_offset
         if len(index):
