@@ -16,7 +16,6 @@ from cases import within
 from e2e.v2client import take_frames
 from penstock import limits
 from penstock.kernel import Engine, Event
-from penstock.net import link as link_module
 from penstock.net.link import Links, ServerLink
 from penstock.wire.compression import DeflateDecoder, DeflateEncoder
 from penstock.wire.frames import encode_frame
@@ -209,7 +208,7 @@ async def test_a_client_that_cannot_be_reached_is_cut(world: World) -> None:
 async def test_the_last_answer_arrives_and_a_talkative_client_is_cut(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "DRAIN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(limits, "DRAIN_BYTES_MAX", 1 << 20)
     deflated(world.link)
     world.conn.reply(1, b"E_INVALID last words")
     world.conn.close_after_flush()

@@ -39,7 +39,6 @@ from penstock.wire.identify import Decoder, Encoder
 
 log = logging.getLogger("penstock.net")
 
-DRAIN_BYTES_MAX = 16 * limits.MIB  # of a client that is done with, read and dropped
 _NOTHING = memoryview(b"")
 
 
@@ -193,7 +192,7 @@ class ServerLink:
             self._on_eof()
         elif self._state is LinkState.ENDING:
             self._drained_bytes += size
-            if self._drained_bytes > DRAIN_BYTES_MAX:
+            if self._drained_bytes > limits.DRAIN_BYTES_MAX:
                 self.abort()
         else:
             self._take(view[:size])
