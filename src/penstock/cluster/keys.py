@@ -84,6 +84,13 @@ def move(topic_name: str, number: int) -> str:
     return f"{MOVES}{topic_name}/{number}"
 
 
+def topic_of(key: str) -> str:
+    """The topic that a document decides about; empty: about none."""
+    prefix, slash, rest = key.partition("/")
+    is_its = prefix + slash in (TOPICS, CHANNELS, PARTITIONS, REHASHES)
+    return rest.partition("/")[0] if is_its else ""
+
+
 def node_of(key: str) -> int:
     """The node in `nodes/<id>` or `members/<id>`. Raises ValueError."""
     return _number(key, key.rpartition("/")[2])

@@ -132,16 +132,11 @@ class ClusterNode:
 
     def _look(self) -> None:
         """Take in changes of the metadata, and carry them out."""
-        due = self.reconciler.due
         for key, _, _ in self.participant.look(self._now_ns):
-            if key.startswith((keys.TOPICS, keys.REHASHES)):
-                due[keys.name_of(key)] = None
-            elif key.startswith(keys.CHANNELS):
-                due[keys.channel_of(key).topic] = None
-            elif key.startswith(keys.PARTITIONS):
-                name = keys.partition_of(key)
-                due[name.topic] = None
-                self._unmet[name] = None  # it may want another replica
+            if topic := keys.topic_of(key):
+                self.reconciler.due[topic] = None
+            if key.startswith(keys.PARTITIONS):
+                self._unmet[keys.partition_of(key)] = None  # it may want another replica
         self._note_revision()
         self.reconciler.look(self._now_ns)
 

@@ -19,8 +19,7 @@ the leaders lead on: who dropped them then would answer that nobody has anything
 minute, and would not be connected to it when the leadership moves.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from penstock.cluster import keys
 from penstock.cluster.documents import NodeDocument, Topic
@@ -32,21 +31,16 @@ from penstock.replication.record import PartitionRecord, successor
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
 
 
-class Known(NamedTuple):
-    """A live node, as far as known."""
-
-    producer: RegisteredProducer
-    incarnation: int
-
-
 class Feed:
     def __init__(self, view: View, registry: Registry) -> None:
         self._view = view
         self._registry = registry
-        self._known: dict[int, Known] = {}  # by node
+        self._known: dict[int, RegisteredProducer] = {}  # live nodes, as far as known
 
     def take(self, changes: Iterable[ViewChange], absence_counts: bool) -> None:
-        topics, nodes = changed(changes)
+        found = [key for key, _, _ in changes]
+        topics = set(filter(None, map(keys.topic_of, found)))
+        nodes = {keys.node_of(key) for key in found if key.startswith(keys.NODES)}
         gone = self._known.keys() - self._view.nodes.keys()
         nodes = nodes | gone if absence_counts else nodes - gone
         for node in nodes:
@@ -60,33 +54,39 @@ class Feed:
                 topics.add(name.topic)
         for topic in topics:
             there = self._view.topic(topic)
-            found = _entry(self._view, topic, there.document, self._known) if there else None
-            self._registry.set_cluster_topic(topic, found)
+            entry = self._entry(topic, there.document) if there is not None else None
+            self._registry.set_cluster_topic(topic, entry)
 
     def _meet(self, node: int) -> None:
-        held, known = self._view.nodes.get(node), self._known.pop(node, None)
+        held, producer = self._view.nodes.get(node), self._known.pop(node, None)
         peer = peer_of(held.document) if held is not None else None
-        producer = known.producer if known is not None else None
         if producer is not None and producer.peer != peer:
             self._registry.leave(producer)
             producer = None
         if held is not None and peer is not None:
             producer = producer or self._registry.join(peer, of_cluster=True)
-            self._known[node] = Known(producer, held.document.incarnation)
+            producer.incarnation = held.document.incarnation
+            self._known[node] = producer
 
+    def _entry(self, name: str, topic: Topic) -> ClusterTopicEntry:
+        led: dict[RegisteredProducer, frozenset[int]] = {}
+        records = self._view.records_of(name)
+        for (_, number), record in records:
+            node = self._leader(record.document)
+            if node is not None:
+                led[node] = led.get(node, frozenset()) | {number}
+            following = successor(record.document, self._known)
+            if following is not None:
+                led.setdefault(self._known[following], frozenset())
+        channels = frozenset(one.channel for one, _ in self._view.channels_of(name))
+        return ClusterTopicEntry(led, channels, _meta(topic, len(records)))
 
-def changed(changes: Iterable[ViewChange]) -> tuple[set[str], set[int]]:
-    topics, nodes = set[str](), set[int]()
-    for key, _, _ in changes:
-        if key.startswith(keys.NODES):
-            nodes.add(keys.node_of(key))
-        elif key.startswith(keys.PARTITIONS):
-            topics.add(keys.partition_of(key).topic)
-        elif key.startswith(keys.CHANNELS):
-            topics.add(keys.channel_of(key).topic)
-        elif key.startswith(keys.TOPICS):
-            topics.add(key.removeprefix(keys.TOPICS))
-    return topics, nodes
+    def _leader(self, record: PartitionRecord) -> RegisteredProducer | None:
+        """A restarted process leads none of the partitions of its earlier incarnation."""
+        leader = record.leader
+        node = self._known.get(leader.node) if leader is not None else None
+        is_it = leader is not None and node is not None and node.incarnation == leader.incarnation
+        return node if is_it else None
 
 
 def peer_of(node: NodeDocument) -> Peer:
@@ -100,29 +100,6 @@ def peer_of(node: NodeDocument) -> Peer:
         topology_zone=node.zone,
         names_partitions=True,
     )
-
-
-def _entry(view: View, name: str, topic: Topic, nodes: Mapping[int, Known]) -> ClusterTopicEntry:
-    led: dict[RegisteredProducer, frozenset[int]] = {}
-    records = view.records_of(name)
-    for (_, number), record in records:
-        producer = _leader(record.document, nodes)
-        if producer is not None:
-            led[producer] = led.get(producer, frozenset()) | {number}
-        following = successor(record.document, nodes)
-        if following is not None:
-            led.setdefault(nodes[following].producer, frozenset())
-    channels = frozenset(one.channel for one, _ in view.channels_of(name))
-    return ClusterTopicEntry(led, channels, _meta(topic, len(records)))
-
-
-def _leader(record: PartitionRecord, nodes: Mapping[int, Known]) -> RegisteredProducer | None:
-    """A restarted process leads none of the partitions of its earlier incarnation."""
-    leader = record.leader
-    node = nodes.get(leader.node) if leader is not None else None
-    if leader is None or node is None or node.incarnation != leader.incarnation:
-        return None
-    return node.producer
 
 
 def _meta(topic: Topic, partitions: int) -> Meta:

@@ -75,6 +75,7 @@ class RegisteredProducer:
     seen_mono_ns: int
     seen_wall_ns: int
     of_cluster: bool = False  # a node of the cluster, which lives as its metadata says
+    incarnation: int = 0  # of such a node's process
     topics: set[str] = field(default_factory=set)
     channels: set[tuple[str, str]] = field(default_factory=set)
 
