@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from penstock.errors import FetchFailed
-from penstock.net.http_client import Fetched
+from penstock.net.outgoing import HttpAnswer
 
 OK_JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
 HANG_UP = b"HANG UP"
@@ -73,17 +73,17 @@ class Server:
 class Daemons:
     """In the place of a Fetcher: `answers` in the order in which they are asked."""
 
-    def __init__(self, *answers: Fetched | FetchFailed | Callable[[], Fetched]) -> None:
+    def __init__(self, *answers: HttpAnswer | FetchFailed | Callable[[], HttpAnswer]) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, bytes, str]] = []
 
     async def request(
         self, method: str, url: str, body: bytes, headers: object, credentials: str
-    ) -> Fetched:
+    ) -> HttpAnswer:
         self.asked.append((f"{method} {url}", body, credentials))
         answer = self.answers.pop(0)
         if isinstance(answer, FetchFailed):
             raise answer
-        return answer if isinstance(answer, Fetched) else answer()
+        return answer if isinstance(answer, HttpAnswer) else answer()
 
     async def close(self) -> None: ...

@@ -17,8 +17,8 @@ from net.scripted import HANG_UP, OK_JSON, Server, answer
 from penstock.errors import FetchFailed
 from penstock.net import http_client
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched, HttpClient
-from penstock.net.outgoing import HttpFailed, Outgoing
+from penstock.net.http_client import HttpClient
+from penstock.net.outgoing import HttpAnswer, HttpFailed, Outgoing
 
 OK = answer("200 OK", b"")
 
@@ -43,7 +43,7 @@ async def asking(
         yield asks, server
 
 
-async def ask(asks: HttpClient, url: str, method: str = "GET", body: bytes = b"") -> Fetched:
+async def ask(asks: HttpClient, url: str, method: str = "GET", body: bytes = b"") -> HttpAnswer:
     return await asks.exchange(Outgoing(method, url, body, {}))
 
 

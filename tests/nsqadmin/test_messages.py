@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
+from penstock.net.outgoing import HttpAnswer
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.messages import MASK, Message
 from penstock.nsqadmin.pages.message import as_html
@@ -98,9 +98,9 @@ class Sent(Fetcher):
     def __init__(self, data: bytes, following: int) -> None:
         super().__init__()
         offsets = {"x-penstock-base-offset": "0", "x-penstock-next-offset": str(following)}
-        self._answer = Fetched(200, data, offsets)
+        self._answer = HttpAnswer(200, data, offsets)
 
-    async def request(self, *_: object) -> Fetched:
+    async def request(self, *_: object) -> HttpAnswer:
         return self._answer
 
 

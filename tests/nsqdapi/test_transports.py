@@ -13,8 +13,7 @@ from e2e.certificates import Certificates
 from nsqd.world import Running
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
-from penstock.net.outgoing import Headers
+from penstock.net.outgoing import Headers, HttpAnswer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.blocking import FAILURES, Address, Link
@@ -158,9 +157,9 @@ class _Fetcher(Fetcher):
     async def request(
         self, method: str, url: str, body: bytes = b"", headers: Headers | None = None,
         credentials: str = "",
-    ) -> Fetched:  # fmt: skip
+    ) -> HttpAnswer:  # fmt: skip
         self.asked.append((method, url, body, dict(headers or {})))
-        return Fetched(503, b"", {})
+        return HttpAnswer(503, b"", {})
 
 
 async def test_from_an_event_loop() -> None:

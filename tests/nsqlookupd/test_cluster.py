@@ -25,7 +25,7 @@ from penstock.cluster.documents import (
 from penstock.errors import FetchFailed
 from penstock.limits import ABSENCE_GRACE_NS, CONTROLLER_SETTLE_NS, NODE_LEASE_NS
 from penstock.net.exchange import Request, Response
-from penstock.net.http_client import Fetched
+from penstock.net.outgoing import HttpAnswer
 from penstock.nsqlookupd.cluster import ClusterLookup
 from penstock.nsqlookupd.registry import Meta
 from penstock.nsqlookupd.routes import Routes
@@ -339,9 +339,9 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
     desk.put_topic(2, name="there")
     desk.run()
 
-    def made() -> Fetched:
+    def made() -> HttpAnswer:
         desk.put_topic(3, 1)
-        return Fetched(200, b"", {})
+        return HttpAnswer(200, b"", {})
 
     desk.nsqds.answers = [FetchFailed("u", "refused", sent=False), made]
     answer = asyncio.run(desk.change("/topic/create?topic=t&partition_num=2&extend=a%26b", SECRET))
@@ -352,7 +352,7 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
         f"POST http://h1:4151{query}", f"POST http://h2:4151{query}"
     ]  # fmt: skip
     assert desk.nsqds.asked[0][2] == "Bearer s3cret"
-    refusal = Fetched(409, b'{"message":"NO"}', {"content-type": "application/json"})
+    refusal = HttpAnswer(409, b'{"message":"NO"}', {"content-type": "application/json"})
     desk.nsqds.answers = [refusal]
     answer = asyncio.run(desk.change("/topic/partition/expand?topic=there&partition_num=1"))
     assert (answer.status, answer.body) == (409, b'{"message":"NO"}')
@@ -361,7 +361,7 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
 
 def test_a_channel_of_a_topic_that_is_not_there_is_refused_by_a_node(desk: Desk) -> None:
     desk.run()
-    desk.nsqds.answers = [Fetched(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
+    desk.nsqds.answers = [HttpAnswer(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
     answer = asyncio.run(desk.change("/channel/create?topic=none&channel=c"))
     assert (answer.status, answer.body) == (404, b'{"message":"TOPIC_NOT_FOUND"}')
 
@@ -369,7 +369,7 @@ def test_a_channel_of_a_topic_that_is_not_there_is_refused_by_a_node(desk: Desk)
 def test_a_deletion_through_another_nsqlookupd_counts(desk: Desk) -> None:
     desk.put_topic(2)
     desk.run()
-    desk.nsqds.answers = [Fetched(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
+    desk.nsqds.answers = [HttpAnswer(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
     answer = asyncio.run(desk.change("/topic/delete?topic=t"))
     assert (answer.status, answer.body) == (200, b"")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.nsqdapi.blocking import Answer
+from penstock.net.outgoing import HttpAnswer
 from penstock.tools.nodes import Node, NodeFailed
 
 from .utilities import Run, out_of
@@ -44,15 +44,15 @@ class Nodes:
         self.failure: NodeFailed | None = None
         self.posted: list[str] = []
 
-    def exchange(self, node: Node, method: str, target: str, *_: object) -> Answer:
+    def exchange(self, node: Node, method: str, target: str, *_: object) -> HttpAnswer:
         if self.failure is not None:
             raise self.failure
         if method == "POST":
             self.posted.append(target)
-            return Answer(200, json.dumps(PLAN).encode() if "restore" in target else b"", {})
+            return HttpAnswer(200, json.dumps(PLAN).encode() if "restore" in target else b"", {})
         if target == "/cluster/memory":
             memory = {"node": 0, "records": {}, "topics": {}, "channels": {}}
-            return Answer(200, json.dumps(memory).encode(), {})
+            return HttpAnswer(200, json.dumps(memory).encode(), {})
         nodes = [
             {"node": node, "state": self.states[node], "generation": 1, "alive": alive,
              "linked": alive, **(PLACE if alive or self.is_known else {})}
@@ -61,7 +61,7 @@ class Nodes:
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
                     "trouble": self.trouble, "health": self.health, "nodes": nodes,
                     "partitions": self.partitions, "topics": [], "version": ""}  # fmt: skip
-        return Answer(200, json.dumps(document).encode(), {})
+        return HttpAnswer(200, json.dumps(document).encode(), {})
 
     def says(self, code: int, verb: str, *words: str) -> str:
         """All that it writes, when it ends with this code."""

@@ -27,8 +27,7 @@ from penstock import limits
 from penstock.client.options import ClientOptions, IdempotentOptions, split_address
 from penstock.errors import ConfigError, ConnectFailed, FetchFailed
 from penstock.net.fetch import Fetcher, public
-from penstock.net.http_client import Fetched
-from penstock.net.outgoing import document_of
+from penstock.net.outgoing import HttpAnswer, document_of
 from penstock.net.secret_file import bearer
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.aio import exchange
@@ -252,7 +251,7 @@ class Nodes:
         self.last_failure = ConnectFailed(public(address), reason)
         return self.last_failure
 
-    async def publish(self, address: str, call: Call[None]) -> Fetched:
+    async def publish(self, address: str, call: Call[None]) -> HttpAnswer:
         """Raises FetchFailed."""
         try:
             return await exchange(self._fetcher, address, call, self._headers, self._credentials)

@@ -49,8 +49,7 @@ from penstock.errors import (
 )
 from penstock.kernel import id_at
 from penstock.net.fetch import public
-from penstock.net.http_client import Fetched
-from penstock.net.outgoing import document_of
+from penstock.net.outgoing import HttpAnswer, document_of
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import Query
 from penstock.wire.frames import encode_bodies
@@ -270,7 +269,7 @@ class TopicPublisher:
 
     # --- outcomes ---
 
-    def _judge(self, destination: Destination, answer: Fetched, before: str) -> None:
+    def _judge(self, destination: Destination, answer: HttpAnswer, before: str) -> None:
         """`before`: why an earlier request may have arrived; empty: none did."""
         address, status = public(destination.address), answer.status
         document = document_of(answer.body) or {}
@@ -288,7 +287,7 @@ class TopicPublisher:
             self._refused(destination, error, before)
 
     def _accepted(
-        self, destination: Destination, answer: Fetched, document: dict[str, Any], before: str
+        self, destination: Destination, answer: HttpAnswer, document: dict[str, Any], before: str
     ) -> None:
         is_traced = self._is_traced  # then it says where the first message is
         is_repeated = answer.headers.get("x-penstock-repeated") == "true"

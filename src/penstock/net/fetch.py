@@ -19,12 +19,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from penstock import limits
 from penstock.errors import FetchFailed
-from penstock.net.http_client import Fetched, HttpClient
+from penstock.net.http_client import HttpClient
 from penstock.net.outgoing import (
     NO_TLS,
     PLAIN_HTTP,
     REDIRECTS,
     Headers,
+    HttpAnswer,
     HttpFailed,
     Outgoing,
     code_of,
@@ -71,7 +72,7 @@ class Fetcher:
         body: bytes = b"",
         headers: Headers | None = None,
         credentials: str = "",
-    ) -> Fetched:
+    ) -> HttpAnswer:
         """One request, whatever the status of the answer. `credentials` are for the header
         Authorization. Raises FetchFailed without an answer."""
         origin, path = _origin(url)
@@ -110,7 +111,7 @@ class Fetcher:
         self._client.close()
         await asyncio.sleep(0)  # that is when the sockets are closed
 
-    def _document(self, url: str, answer: Fetched) -> Any:
+    def _document(self, url: str, answer: HttpAnswer) -> Any:
         if answer.status != 200:
             reason = f"got response {answer.status} {code_of(answer.body)}".rstrip()
             raise FetchFailed(public(url), reason, answer.status)
@@ -121,7 +122,7 @@ class Fetcher:
 
     async def _request(
         self, method: str, url: str, body: bytes, headers: Headers | None
-    ) -> Fetched:
+    ) -> HttpAnswer:
         try:
             outgoing = Outgoing(method, url, body, {**ACCEPT, **(headers or {})})
         except HttpFailed as error:
@@ -134,7 +135,7 @@ class Fetcher:
         except HttpFailed as error:
             raise FetchFailed(public(url), error.reason, error.status, outgoing.sent) from error
 
-    async def _follow(self, outgoing: Outgoing) -> Fetched:
+    async def _follow(self, outgoing: Outgoing) -> HttpAnswer:
         self._client.tls = self.tls
         while True:
             answer = await self._client.exchange(outgoing)

@@ -18,30 +18,32 @@ from asyncio.staggered import staggered_race
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import httptools
 
 from penstock import limits
 from penstock.net.incoming import framing_max
-from penstock.net.outgoing import NO_ANSWER, NO_CERTIFICATE, HttpFailed, Origin, Outgoing, words_of
+from penstock.net.outgoing import (
+    NO_ANSWER,
+    NO_CERTIFICATE,
+    HttpAnswer,
+    HttpFailed,
+    Origin,
+    Outgoing,
+    words_of,
+)
 
 _IDLE_SECONDS = limits.FETCH_IDLE_NS / limits.SECOND
 _HURRY_SECONDS = limits.FETCH_NEXT_ADDRESS_NS / limits.SECOND
-
-
-class Fetched(NamedTuple):
-    status: int
-    body: bytes
-    headers: dict[str, str]  # names in lower case
 
 
 class _Answer:
     """The input of one request. `done` receives it, or HttpFailed."""
 
     def __init__(self, method: str, bytes_max: int) -> None:
-        self.done: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
         self.begun = False
         self.keeps_connection = False
         self._has_body = method != "HEAD"
@@ -84,7 +86,7 @@ class _Answer:
 
     def _finish(self) -> None:
         if not self.done.done():
-            self.done.set_result(Fetched(self._status, b"".join(self.parts), self._headers))
+            self.done.set_result(HttpAnswer(self._status, b"".join(self.parts), self._headers))
 
     # --- callbacks of the parser ---
 
@@ -141,7 +143,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._answer.feed(data)
 
-    async def exchange(self, data: bytes, answer: _Answer) -> Fetched:
+    async def exchange(self, data: bytes, answer: _Answer) -> HttpAnswer:
         self._answer = answer
         self._transport.write(data)
         try:
@@ -175,7 +177,7 @@ class HttpClient:
     _open: WeakSet[_Connection] = field(default_factory=WeakSet)
     _idle: dict[Origin, list[_Connection]] = field(default_factory=dict)
 
-    async def exchange(self, outgoing: Outgoing) -> Fetched:
+    async def exchange(self, outgoing: Outgoing) -> HttpAnswer:
         """Raises HttpFailed."""
         data = outgoing.encode(self._keeps_connections)
         answer = _Answer(outgoing.method, self._bytes_max)
@@ -192,7 +194,7 @@ class HttpClient:
 
     async def _exchange(
         self, connection: _Connection, outgoing: Outgoing, data: bytes, answer: _Answer
-    ) -> Fetched:
+    ) -> HttpAnswer:
         if not connection.is_open:
             raise HttpFailed(NO_ANSWER)
         outgoing.sent = True

@@ -45,6 +45,12 @@ class HttpFailed(PenstockError):
         self.status = status
 
 
+class HttpAnswer(NamedTuple):
+    status: int
+    body: bytes
+    headers: dict[str, str]  # names in lower case
+
+
 class Origin(NamedTuple):
     host: str
     port: int

@@ -17,8 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
-from penstock.net.outgoing import code_of
+from penstock.net.outgoing import HttpAnswer, code_of
 from penstock.net.secret_file import bearer
 from penstock.nsqdapi.aio import exchange
 from penstock.nsqdapi.calls import BYTES, AnswerInvalid, Call, bracketed, stats_query
@@ -178,7 +177,7 @@ class Upstream:
             return found
         raise _foreign(address, path)
 
-    async def send(self, address: str, call: Call[Any]) -> Fetched:
+    async def send(self, address: str, call: Call[Any]) -> HttpAnswer:
         """The body of a 200, not decoded."""
         credentials = bearer(self.secret) if call.method != "GET" else ""
         try:

@@ -3,8 +3,7 @@
 from typing import Any
 
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
-from penstock.net.outgoing import Headers
+from penstock.net.outgoing import Headers, HttpAnswer
 from penstock.nsqdapi.calls import Call
 
 
@@ -14,7 +13,7 @@ async def exchange(
     call: Call[Any],
     headers: Headers | None = None,
     credentials: str = "",
-) -> Fetched:
+) -> HttpAnswer:
     """Returns the answer, whatever its status. `address` is host:port or a URL. Raises
     FetchFailed."""
     base = address if "://" in address else f"http://{address}"

@@ -9,11 +9,17 @@ Where the port of plain HTTP was named by https, it is asked for nothing but tha
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.net.outgoing import NO_ANSWER, NO_CERTIFICATE, NO_TLS, PLAIN_HTTP, https_port
+from penstock.net.outgoing import (
+    NO_ANSWER,
+    NO_CERTIFICATE,
+    NO_TLS,
+    PLAIN_HTTP,
+    HttpAnswer,
+    https_port,
+)
 from penstock.net.secret_file import bearer
 from penstock.net.tls import TlsFiles
 
@@ -43,12 +49,6 @@ def address_of_url(url: str) -> Address | None:
     return Address(parts.hostname, port, parts.scheme == "https", parts.path.rstrip("/"))
 
 
-class Answer(NamedTuple):
-    status: int
-    body: bytes
-    headers: Mapping[str, str]  # names in lower case
-
-
 class Link:
     """`tls` verifies the daemon; None: the system's authorities. `secret` goes with changes."""
 
@@ -69,7 +69,7 @@ class Link:
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = ""
-    ) -> Answer:
+    ) -> HttpAnswer:
         self.send(method, target, body, content_type)
         return self.receive()
 
@@ -108,7 +108,7 @@ class Link:
             self.close()
             raise
 
-    def receive(self) -> Answer:
+    def receive(self) -> HttpAnswer:
         if self._connection is None:
             raise http.client.NotConnected
         try:
@@ -117,7 +117,7 @@ class Link:
             reason = NO_CERTIFICATE if self._address.secure else NO_ANSWER
             raise http.client.RemoteDisconnected(reason) from error
         headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, response.read(), headers)
+        answer = HttpAnswer(response.status, response.read(), headers)
         port = 0 if self._address.secure else https_port(answer.status, answer.body)
         self._is_known = True
         if not port:

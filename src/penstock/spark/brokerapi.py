@@ -32,19 +32,11 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
-from penstock.net.outgoing import words_of
+from penstock.net.outgoing import HttpAnswer, words_of
 from penstock.net.secret_file import first_secret
 from penstock.net.tls import TlsFiles
 from penstock.nsqdapi import calls
-from penstock.nsqdapi.blocking import (
-    FAILURES,
-    IS_TCP_PORT,
-    TCP_PORT,
-    Address,
-    Answer,
-    Link,
-    address_of_url,
-)
+from penstock.nsqdapi.blocking import FAILURES, IS_TCP_PORT, TCP_PORT, Address, Link, address_of_url
 from penstock.nsqdapi.calls import (
     AnswerInvalid,
     Call,
@@ -306,7 +298,7 @@ class BrokerApi:
     def ask(self, call: Call[T]) -> T:
         return self._read(call, self._request(call))
 
-    def _read(self, call: Call[T], answer: Answer) -> T:
+    def _read(self, call: Call[T], answer: HttpAnswer) -> T:
         try:
             return call.decode(answer.body, answer.headers)
         except AnswerInvalid as error:
@@ -322,7 +314,7 @@ class BrokerApi:
             return False
         return True
 
-    def _take_asked(self) -> Answer | None:
+    def _take_asked(self) -> HttpAnswer | None:
         """The answer if it is a good one. All else is for an ordinary call to find out."""
         try:
             answer = self._link.receive()
@@ -331,7 +323,7 @@ class BrokerApi:
             return None
         return answer if answer.status == 200 else None
 
-    def _request(self, call: Call[Any]) -> Answer:
+    def _request(self, call: Call[Any]) -> HttpAnswer:
         """The answer of a 200, tried as often as it may be."""
         pause_s, left = self._retry_s, self._retries
         while True:

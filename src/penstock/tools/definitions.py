@@ -16,7 +16,7 @@ from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
 from penstock.log.disk import OsDisk, replace_file
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
+from penstock.net.outgoing import HttpAnswer
 from penstock.nsqadmin import definitions
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import DaemonRefused, Upstream
@@ -44,12 +44,11 @@ class NodeUpstream(Upstream):
         super().__init__(Fetcher(), (), (), secret)  # which opens nothing until it is used
         self._tls = tls
 
-    async def send(self, address: str, call: Call[Any]) -> Fetched:
+    async def send(self, address: str, call: Call[Any]) -> HttpAnswer:
         node = Node(address, tls=self._tls, secret=self.secret)
         try:
             asked = call.method, call.target, call.body or b"", call.content_type
-            answer = await asyncio.to_thread(node.exchange, *asked)
-            return Fetched(answer.status, answer.body, dict(answer.headers))
+            return await asyncio.to_thread(node.exchange, *asked)
         except NodeFailed as error:
             if error.status:
                 raise DaemonRefused(address, error.reason, error.status, error.code) from error

@@ -12,16 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
-from penstock.net.outgoing import code_of, document_of, words_of
-from penstock.nsqdapi.blocking import (
-    FAILURES,
-    IS_TCP_PORT,
-    TCP_PORT,
-    Address,
-    Answer,
-    Link,
-    address_of_url,
-)
+from penstock.net.outgoing import HttpAnswer, code_of, document_of, words_of
+from penstock.nsqdapi.blocking import FAILURES, IS_TCP_PORT, TCP_PORT, Address, Link, address_of_url
 from penstock.nsqdapi.calls import AnswerInvalid, Call, query_of, target
 from penstock.tools.output import DONE, FAILED, Output, Row
 
@@ -89,7 +81,7 @@ class Node:
 
     def exchange(
         self, method: str, target: str, body: bytes = b"", content_type: str = ""
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Expects a 200. Raises NodeFailed."""
         is_brief = self.silent and method == "GET"  # of a change we want to know the outcome
         self._link.timeout_s = min(self._seconds_max, SILENT_SECONDS_MAX if is_brief else inf)
@@ -132,7 +124,7 @@ def address_of(text: str) -> Address:
     return Address(host.strip("[]"), int(number))
 
 
-def _reason_of(answer: Answer) -> tuple[str, str]:
+def _reason_of(answer: HttpAnswer) -> tuple[str, str]:
     """The name and the reason of an error: nsqd's, or the best available."""
     text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
     reason = (document_of(answer.body) or {}).get("reason") or ""

@@ -33,7 +33,7 @@ import msgspec
 from penstock import __version__, limits
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.net.http_client import Fetched
+from penstock.net.outgoing import HttpAnswer
 from penstock.nsqadmin.bundle.files import About, Failure, Member, Spool
 from penstock.nsqadmin.upstream import LOOKUPD, NOT_OF_NSQ, NSQD, listed_in
 from penstock.nsqd.options import FLAGS
@@ -224,7 +224,7 @@ class _Daemon:
         await self._spool.add(f"{self._folder}/{name}", answer.body, shown, took_ms)
         return answer.body
 
-    async def _get(self, path: str, timeout_s: float = limits.BUNDLE_ASK_S) -> Fetched:
+    async def _get(self, path: str, timeout_s: float = limits.BUNDLE_ASK_S) -> HttpAnswer:
         address = self._address
         base = address if "://" in address else f"http://{address}"
         begun_s = time.time()
@@ -239,7 +239,7 @@ class _Daemon:
         self._note_clock(answer, begun_s, time.time())
         return answer
 
-    def _note_clock(self, answer: Fetched, begun_s: float, ended_s: float) -> None:
+    def _note_clock(self, answer: HttpAnswer, begun_s: float, ended_s: float) -> None:
         try:
             said_s = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
         except (ValueError, TypeError, IndexError, OverflowError):
@@ -280,7 +280,7 @@ class _Daemon:
         self._gatherer.step()
 
 
-def _config_value(answer: Fetched) -> Any:
+def _config_value(answer: HttpAnswer) -> Any:
     text = answer.body.decode("utf-8", "replace")
     if answer.headers.get("content-type", "").startswith("text/plain"):
         return text
