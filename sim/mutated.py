@@ -320,8 +320,8 @@ TESTED = (
         "penstock.cluster.failure_detector",
         (
             "corrupt_elected_first",
-            "        return name in self.corrupt and bool(",
-            "        return False and bool(",
+            "        return next(iter(record.preferred(intact)), None)\n",
+            "        return None\n",
         ),
     ),
     *_of_test(
