@@ -63,6 +63,7 @@ from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
+from penstock.net.tasks import Tasks
 from penstock.nsqd.cluster_state import ClusterState, change_node, clock_difference
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
@@ -106,7 +107,7 @@ class ClusterMember:
         self._replication_port = 0
         self._secrets = shared_secrets(options, self._listen_host)
         self._tls = _peer_tls(options)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks(on_fault)
         self._uuid = 0
         self._replaced: documents.Membership | None = None
         self._looked_ns = self._report_ns = 0
@@ -271,26 +272,17 @@ class ClusterMember:
             self.ledger.node.generation, self._listen_host, self._replication_port,
         )  # fmt: skip
         self.cluster.participant.watching.on_changes = self._soon
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._on_fault(error)
+        self._tasks.begin(self._run())
 
     def _describe(self) -> documents.NodeDocument:
         host, tcp, http = self._address
         free = self._disk.free_bytes(self._broker.path)
+        is_any = self._listen_host in ("0.0.0.0", "::", "")
+        replication_host = self._options.broadcast_address if is_any else self._listen_host
         return documents.NodeDocument(
-            self._incarnation, host, tcp, http, self._replication_host(), self._replication_port,
+            self._incarnation, host, tcp, http, replication_host, self._replication_port,
             __version__, self._options.zone or self._options.topology_zone, free, 0,
         )  # fmt: skip
-
-    def _replication_host(self) -> str:
-        """The address of this node for other nodes."""
-        is_any = self._listen_host in ("0.0.0.0", "::", "")
-        return self._options.broadcast_address if is_any else self._listen_host
 
     # --- while it runs ---
 
@@ -508,9 +500,7 @@ class ClusterMember:
     async def disconnect(self) -> None:
         """Call before the logs are closed: an append to a closed log would count as a failed disk,
         and the replica would be copied again. Then the node is visibly away."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
         if hasattr(self, "links"):
             await self.links.close()
         if hasattr(self, "cluster"):
