@@ -27,6 +27,7 @@ from penstock.durations import format_duration
 from penstock.errors import PenstockError, Refused
 from penstock.net.query import whole_number
 from penstock.nsqlookupd.registry import Meta, Peer, RegisteredProducer, Registry
+from penstock.wire.frames import with_size
 from penstock.wire.names import is_valid_name
 
 log = logging.getLogger("penstock.nsqlookupd")
@@ -88,7 +89,7 @@ class Client:
             if answer is None:
                 break
             if answer:
-                answers.append(sized(answer))
+                answers.append(with_size(answer))
         return b"".join(answers)
 
     def end(self) -> bytes:
@@ -112,7 +113,7 @@ class Client:
         log.error("[%s] - %s", self._remote, refusal)
         self.closed = True
         self._buffer.clear()
-        return sized(refusal.data)
+        return with_size(refusal.data)
 
     # --- steps: the answer, b"" for none, None while more bytes are needed ---
 
@@ -237,10 +238,6 @@ class Client:
     def _log_change(self, verb: str, category: str, key: str, subkey: str) -> None:
         text = f"{verb} category:{category} key:{key} subkey:{subkey}"
         log.info("DB: client(%s) %s", self._remote, text)
-
-
-def sized(data: bytes) -> bytes:
-    return _SIZE.pack(len(data)) + data
 
 
 def read_meta(words: list[bytes]) -> Meta:
