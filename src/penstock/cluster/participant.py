@@ -167,11 +167,7 @@ class Participant:
     def conclude(self, mono_ns: int) -> None:
         is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
         self.registration.tick(mono_ns, is_current)
-        if is_current and self.registration.is_held(mono_ns):
-            self.proposals.followed()
-        else:
-            self.proposals.away()
-        self.proposals.tick(mono_ns)
+        self.proposals.tick(mono_ns, is_current and self.registration.is_held(mono_ns))
         self._confirm()
         self._beat(mono_ns)
 
@@ -206,7 +202,7 @@ class Participant:
 
     def flush(self) -> None:
         """Proposals of the leaderships go to the coordinator, their reports to `out`."""
-        self.proposals.flush()
+        self.proposals.batches.flush()
         elections = self.proposals.elections
         self.out += elections.out
         elections.out = []

@@ -1,8 +1,8 @@
 """The proposals of a node for the partitions that it leads or could lead.
 
 The shell reports what it sees: changes of the view, links, heartbeats, leaderships that begin and
-end. `tick` draws the conclusions, some ten times a second, and `flush` sends what was proposed in
-the turn. What the machines want done lies in their own `out`; `moved` names those that have
+end. `tick` draws the conclusions, some ten times a second; what is proposed lies in `batches` until
+the turn ends. What the machines want done lies in their own `out`; `moved` names those that have
 something.
 
 | question | answered by |
@@ -57,7 +57,6 @@ from penstock.limits import (
     HAND_OVERS_MAX,
     LEADERSHIP_TAKEN_NS,
     PREFERRED_LEADERS_NS,
-    REPLICA_TIMEOUT_NS,
     SUCCESSOR_LISTED_NS,
     SUCCESSOR_STEADY_NS,
 )
@@ -77,7 +76,7 @@ class Proposals:
         coordinator: Coordinator,
         local: Callable[[PartitionName], Local | None],
         mono_ns: int,
-        replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
+        replica_timeout_ns: int,
     ) -> None:
         self.own, self.incarnation = own, incarnation
         self.view = view
@@ -145,15 +144,6 @@ class Proposals:
             self.own,
             self.incarnation,
         )
-
-    def followed(self) -> None:
-        """The view is current, and this node's key exists."""
-        self.failure_detector.followed(self.now_ns)
-
-    def away(self) -> None:
-        self.failure_detector.away()
-        self._may_act = False
-        self._keyless.clear()  # they are looked at again
 
     def linked(self, node: int, incarnation: int) -> None:
         self.failure_detector.linked(node, incarnation)
@@ -272,8 +262,15 @@ class Proposals:
 
     # --- conclusions ---
 
-    def tick(self, mono_ns: int) -> None:
+    def tick(self, mono_ns: int, is_followed: bool) -> None:
+        """`is_followed`: the view is current, and this node's key exists."""
         self.now_ns = mono_ns
+        if is_followed:
+            self.failure_detector.followed(mono_ns)
+        else:
+            self.failure_detector.away()
+            self._may_act = False
+            self._keyless.clear()  # they are looked at again
         if self.failure_detector.may_act(mono_ns) != self._may_act:
             self._may_act = not self._may_act
             self.elections.now_ns = mono_ns
@@ -341,10 +338,6 @@ class Proposals:
         key = keys.partition(*name)
         change = Put(key, RECORD.encode(resigned(held.document)))
         self.batches.add(Proposal(change, (RevisionIs(key, held.revision),), seen_by_view))
-
-    def flush(self) -> None:
-        """At the end of a turn."""
-        self.batches.flush()
 
 
 def _take_due(times_ns: dict[PartitionName, int], mono_ns: int) -> list[PartitionName]:
