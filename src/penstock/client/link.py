@@ -287,10 +287,14 @@ def log_death(task: asyncio.Task[None]) -> None:
 
 async def connect(address: str, options: ConnectionOptions) -> Link:
     """Connect and greet, in bounded time. Raises ConnectFailed."""
-    link = Link(address, options)
+    link, loop = Link(address, options), asyncio.get_running_loop()
     try:
+        host, port = split_address(address)
         async with asyncio.timeout(options.connect_timeout_s):
-            await _open(link)
+            if port:
+                await loop.create_connection(lambda: link, host, port)
+            else:
+                await loop.create_unix_connection(lambda: link, host)
             await link.greet()
     except TimeoutError:
         link.abort("timed out")
@@ -303,12 +307,3 @@ async def connect(address: str, options: ConnectionOptions) -> Link:
         link.abort("failed")
         raise
     return link
-
-
-async def _open(link: Link) -> None:
-    loop = asyncio.get_running_loop()
-    host, port = split_address(link.address)
-    if port:
-        await loop.create_connection(lambda: link, host, port)
-    else:
-        await loop.create_unix_connection(lambda: link, host)
