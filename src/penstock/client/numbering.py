@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock import limits
-from penstock.errors import ConfigError, ProducerStopped
+from penstock.errors import ConfigError
 from penstock.log.disk import OsDisk, replace_file
 
 EPOCH_MAX = (1 << 16) - 1
@@ -39,11 +39,9 @@ class Numbering:
         if producer_id is not None and not 1 <= producer_id <= ID_MAX:
             raise ConfigError("producer_id", producer_id, f"must be from 1 to {ID_MAX}")
         self.producer_id = producer_id or random_id()
-        self.epoch = 0
+        self.epoch = 0 if callable(epoch) else checked_epoch(epoch)
         self._is_random = producer_id is None
         self._given = epoch
-        if not callable(epoch):
-            self.epoch = checked_epoch(epoch)
 
     @property
     def renews(self) -> bool:
@@ -52,7 +50,7 @@ class Numbering:
 
     def begin(self) -> None:
         if callable(self._given):
-            self.epoch = checked_epoch(self._given())
+            self.renew()
 
     def renew(self) -> None:
         """The next epoch. Only where `renews`."""
@@ -66,14 +64,12 @@ class Numbering:
 
 class Destination:
     """One topic at one nsqd, or in a cluster: the numbers of our publishes there. `address`: of the
-    last attempt."""
+    last attempt. `stopped`: why there are no numbers any more."""
 
-    def __init__(self, topic: str, numbering: Numbering, is_shared: bool = False) -> None:
+    def __init__(self, numbering: Numbering, is_shared: bool = False) -> None:
         self.address = ""
         self.is_shared = is_shared
-        self.sequence = 0
-        self.stopped: ProducerStopped | None = None
-        self._topic = topic
+        self.stopped = ""
         self._numbering = numbering
         self._used_s = 0.0
         self._take_epoch()
@@ -96,15 +92,13 @@ class Destination:
     def spoil(self, reason: str) -> None:
         """The numbers from here on may be used: take fresh ones, or none at all."""
         if not self._numbering.renews:
-            rule = "go on with a higher producer_epoch"
-            self.stopped = ProducerStopped(self._topic, f"{reason}; {rule}")
+            self.stopped = f"{reason}; go on with a higher producer_epoch"
             return
         try:
             self._numbering.renew()
+            self._take_epoch()
         except (OSError, ConfigError) as error:
-            self.stopped = ProducerStopped(self._topic, f"{reason}; no new epoch: {error}")
-            return
-        self._take_epoch()
+            self.stopped = f"{reason}; no new epoch: {error}"
 
     @property
     def options(self) -> list[tuple[str, str]]:

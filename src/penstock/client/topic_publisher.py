@@ -214,9 +214,7 @@ class TopicPublisher:
         name = cluster or address
         destination = self._destinations.get(name)
         if destination is None:
-            destination = self._destinations[name] = Destination(
-                self._topic, self._numbering, bool(cluster)
-            )
+            destination = self._destinations[name] = Destination(self._numbering, bool(cluster))
         return destination
 
     def _prepared(self, destination: Destination, address: str) -> Destination:
@@ -231,8 +229,8 @@ class TopicPublisher:
         return sum(len(publish.bodies) for publish in self._batch)
 
     async def _send(self, destination: Destination) -> None:
-        if destination.stopped is not None:
-            self._fail_batch(ProducerStopped(self._topic, destination.stopped.reason))
+        if destination.stopped:
+            self._fail_batch(ProducerStopped(self._topic, destination.stopped))
             return
         path, options, body = self._encode()
         before, self._doubt = self._doubt, self._doubt or "there was no answer in time"
