@@ -179,7 +179,7 @@ class PartitionLog(WrittenLog):
         force. Raises CutRefused, LogDamaged where the batch before `offset` is corrupt and
         WriteRefused, and then the log is as before; PartitionStopped when it was not finished."""
         if offset == self.written_end and self.refusal is None:
-            return Removed(offset, offset, 0, ())
+            return Removed(offset, offset, ())
         self._check_cut(offset, unclean)
         batch = self._batch_before(offset)
         number = self._segments.holding(offset)
@@ -192,13 +192,13 @@ class PartitionLog(WrittenLog):
         aside = self._aside()
         cutting = Cutting(self._disk, self.path, self._segments, aside)
         try:
-            removed = cutting.cut(number, position, offset)
+            cutting.cut(number, position, offset)
         except OSError as error:
             raise self._stop_cut(error) from error
         newest = batch.header.leader_epoch if batch is not None else NO_EPOCH
         timestamp_ns = batch.header.timestamp_ns if batch is not None else 0
         self._end_at(offset, newest, timestamp_ns)
-        return Removed(offset, to_offset, removed, tuple(aside.kept))
+        return Removed(offset, to_offset, tuple(aside.kept))
 
     def restore(self, offset: int, batches: bytes, previous: BatchName, committed_end: int) -> int:
         """Replace corrupt batches by intact ones, from the start of a corrupt range; `copies.py`
@@ -240,7 +240,7 @@ class PartitionLog(WrittenLog):
             aside.bytes_max = 0
         cutting = Cutting(self._disk, self.path, self._segments, aside)
         try:
-            removed = cutting.cut(0, 0, from_offset)
+            cutting.cut(0, 0, from_offset)
             self._active = self._segments.active
             self._active.file.fdatasync()
             self._spares.drop_all()
@@ -249,7 +249,7 @@ class PartitionLog(WrittenLog):
         except OSError as error:
             raise self._stop_cut(error) from error
         self._end_at(start_offset, NO_EPOCH, 0)
-        return Removed(from_offset, to_offset, removed, tuple(aside.kept))
+        return Removed(from_offset, to_offset, tuple(aside.kept))
 
     def _check_cut(self, offset: int, unclean: bool) -> None:
         if not self.start_offset <= offset <= self.written_end:

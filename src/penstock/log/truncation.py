@@ -50,7 +50,6 @@ from penstock.log.segments import Segments
 class Removed(NamedTuple):
     from_offset: int
     to_offset: int
-    bytes_removed: int
     kept: tuple[str, ...]  # the files in which it is, or as much of it as there was room for
 
 
@@ -63,9 +62,8 @@ class Cutting:
         self._segments = segments
         self._aside = aside
 
-    def cut(self, number: int, position: int, offset: int) -> int:
-        """Let the log end at `position` in this segment, with `offset`. Returns how many bytes were
-        removed. Raises OSError."""
+    def cut(self, number: int, position: int, offset: int) -> None:
+        """Let the log end at `position` in this segment, with `offset`. Raises OSError."""
         segments = self._segments
         last = segments[number]
         above = [segments[n] for n in range(number + 1, len(segments))]
@@ -79,7 +77,6 @@ class Cutting:
         segments.end_with(number, index)
         last.file.truncate(position)
         last.ends_at(position)
-        return sum(sizes)
 
     def _index_up_to(self, number: int, position: int, offset: int) -> SparseIndex:
         """The index file is removed, and made again: no entry of a removed batch may survive."""
