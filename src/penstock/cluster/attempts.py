@@ -48,7 +48,7 @@ class Goal(NamedTuple):
     what: str
     draw: Callable[[], Transaction | None]
     is_there: Callable[[], bool]
-    is_enough: Callable[[], bool]
+    is_enough: Callable[[], bool] = lambda: False
     shortfall: Callable[[], PenstockError | None] = lambda: None
     applied: Callable[[int], None] = lambda revision: None
 

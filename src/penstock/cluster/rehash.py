@@ -112,12 +112,12 @@ class Rehashes:
             if error is None:
                 draw = partial(self._draw, name, partitions)
                 is_there = partial(self._is_spread, name, partitions)
-                self._attempts.want(Goal(f"rehash of topic {name}", draw, is_there, _never), ended)
+                self._attempts.want(Goal(f"rehash of topic {name}", draw, is_there), ended)
             else:
                 ended(error)
 
         is_drained = partial(self._is_drained, name)
-        look = Goal(f"look at topic {name}", partial(self._check, name), is_drained, _never)
+        look = Goal(f"look at topic {name}", partial(self._check, name), is_drained)
         self._attempts.want(look, checked)
 
     def tick(self, now_ns: int) -> None:
@@ -236,7 +236,3 @@ class Rehashes:
         key = keys.rehash(name)
         compares = RevisionIs(keys.topic(name), held.revision), RevisionIs(key, 0)
         return Transaction(compares, (Put(key, value, lease),))
-
-
-def _never() -> bool:
-    return False
