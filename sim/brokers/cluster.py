@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
-from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
+from penstock.cluster.creation import clearance, creation, deletion, growth
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -17,6 +17,7 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Settings,
+    Topic,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.metadata_topics import PARTITIONS
@@ -118,14 +119,14 @@ class JoinedCluster:
         return [placement_node(node) for node in self.up()]
 
     def make(self, name: str, partitions: int = 1, replicas: int = 3, **settings: Any) -> None:
-        wanted = self.wanted(name, partitions, replicas, **settings)
+        topic = self.wanted(partitions, replicas, **settings)
         view = self.up()[0].view
-        self.do(creation(view, wanted, self.placement_nodes, self.new_replica))
+        self.do(creation(view, name, topic, self.placement_nodes, self.new_replica))
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
 
-    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> WantedTopic:
+    def wanted(self, partitions: int, replicas: int = 3, **settings: Any) -> Topic:
         identity = next(self._identities)
-        return WantedTopic(name, identity, partitions, replicas, as_pairs(settings))
+        return Topic(identity, replicas, partitions, False, as_pairs(settings), False, ())
 
     def grow(self, name: str, partitions: int) -> None:
         transaction = growth(

@@ -139,10 +139,10 @@ class Topics:
         if transaction is not None:
             cluster.store.transact(transaction)
             return
-        wanted = cluster.wanted(plan.name, plan.partitions, durability="disk")
+        wanted = cluster.wanted(plan.partitions, durability="disk")
         nodes = [placement_node(node) for node in cluster.nodes]
         try:
-            made = creation(view, wanted, nodes, cluster.new_replica)
+            made = creation(view, plan.name, wanted, nodes, cluster.new_replica)
         except Refused:
             return  # a node has not confirmed it
         if cluster.store.transact(made).outcome is Outcome.DONE:

@@ -10,7 +10,6 @@ from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Settled, Transaction
 from penstock.cluster.creation import (
-    WantedTopic,
     clearance,
     confirmation,
     creation,
@@ -28,6 +27,7 @@ from penstock.cluster.documents import (
     Channel,
     Cluster,
     Membership,
+    Topic,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import PlacementNode
@@ -41,7 +41,7 @@ from sim.brokers.port import Port
 from sim.store import Store
 
 NODES = tuple(PlacementNode(node, f"zone {node}") for node in range(3))
-ORDERS = WantedTopic("orders", 0xA1, 2, 3)
+ORDERS = Topic(0xA1, 3, 2, False, (), False, ())
 
 
 class Desk:
@@ -75,8 +75,8 @@ class Desk:
         self.look()
         return settled
 
-    def make(self, wanted: WantedTopic = ORDERS) -> Settled:
-        return self.do(creation(self.view, wanted, NODES, self.new_replica))
+    def make(self, wanted: Topic = ORDERS) -> Settled:
+        return self.do(creation(self.view, "orders", wanted, NODES, self.new_replica))
 
     def elect(self, name: PartitionName, epochs: int = 1) -> None:
         record = self.view.partitions[name].document
@@ -119,14 +119,14 @@ def test_a_topic_has_its_replicas_on_different_nodes(desk: Desk) -> None:
 
 
 def test_a_restarted_node_is_not_mistaken_for_its_earlier_incarnation(desk: Desk) -> None:
-    transaction = creation(desk.view, ORDERS, NODES, desk.new_replica)
+    transaction = creation(desk.view, "orders", ORDERS, NODES, desk.new_replica)
     desk.member(1, generation=99)
     assert desk.do(transaction).outcome is Outcome.REFUSED
     assert "orders" not in desk.view.topics
 
 
 def test_very_many_partitions_come_by_growth(desk: Desk) -> None:
-    desk.make(ORDERS._replace(partitions=255))
+    desk.make(ORDERS._replace(hash_partitions=255))
     assert len(desk.view.partitions) == 58
     steps = 0
     while (more := growth(desk.view, "orders", 255, NODES, desk.new_replica)) is not None:
@@ -191,7 +191,7 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too(desk: Desk) -> None
 @each(
     ("call", "reason"),
     [
-        (lambda desk: creation(desk.view, ORDERS, (), desk.new_replica), "no node takes"),
+        (lambda desk: creation(desk.view, "orders", ORDERS, (), desk.new_replica), "no node takes"),
         (lambda desk: deletion(desk.view, "none"), "there is no topic none"),
     ],
 )
@@ -219,7 +219,7 @@ def test_epochs_of_a_topic_never_go_back() -> None:
     identities = itertools.count(1)
     pending: list[Transaction] = []
     for _ in range(300):
-        wanted = ORDERS._replace(identity=next(identities), partitions=dice.randint(1, 3))
+        wanted = ORDERS._replace(identity=next(identities), hash_partitions=dice.randint(1, 3))
         try:
             made = drawn(dice, desk, wanted)
         except (NotFound, Refused):
@@ -235,11 +235,11 @@ def test_epochs_of_a_topic_never_go_back() -> None:
         assert not desk.view.frozen
 
 
-def drawn(dice: random.Random, desk: Desk, wanted: WantedTopic) -> Transaction | None:
-    view, name = desk.view, wanted.name
+def drawn(dice: random.Random, desk: Desk, wanted: Topic) -> Transaction | None:
+    view, name = desk.view, "orders"
     match dice.randrange(5):
         case 0:
-            return creation(view, wanted, NODES, desk.new_replica)
+            return creation(view, name, wanted, NODES, desk.new_replica)
         case 1:
             return deletion(view, name)
         case 2:
@@ -247,4 +247,4 @@ def drawn(dice: random.Random, desk: Desk, wanted: WantedTopic) -> Transaction |
         case 3:
             return confirmation(view, name, dice.randrange(3))
         case _:
-            return growth(view, name, wanted.partitions + 1, NODES, desk.new_replica)
+            return growth(view, name, wanted.hash_partitions + 1, NODES, desk.new_replica)

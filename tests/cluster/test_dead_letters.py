@@ -90,8 +90,8 @@ def test_the_leader_of_their_topic_may_be_another_node(cluster: JoinedCluster, s
 def make_on(cluster: JoinedCluster, node: int, name: str) -> None:
     """A topic that has one replica."""
     here = placement_node(cluster.nodes[node])
-    wanted = cluster.wanted(name, 1, replicas=1)
-    cluster.do(creation(cluster.nodes[node].view, wanted, [here], cluster.new_replica))
+    wanted = cluster.wanted(1, replicas=1)
+    cluster.do(creation(cluster.nodes[node].view, name, wanted, [here], cluster.new_replica))
     cluster.until(lambda: cluster.leader(name) is cluster.nodes[node])
 
 

@@ -336,7 +336,7 @@ def test_a_topic_that_is_not_wholly_made_is_finished_by_whoever_asks(
     """Who asked first had no time for all the transactions that it takes."""
     monkeypatch.setattr("penstock.cluster.creation.TRANSACTION_KEYS_MAX", 4)
     view = four.nodes[0].view
-    four.do(creation(view, four.wanted("t", partitions=5), four.placement_nodes, four.new_replica))
+    four.do(creation(view, "t", four.wanted(5), four.placement_nodes, four.new_replica))
     four.until(lambda: four.leader("t", 1))
     assert four.leader("t", 2) is None
     assert asked(four, 0, "/topic/create", "topic=t&partition_num=5").status == 200

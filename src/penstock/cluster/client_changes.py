@@ -37,8 +37,8 @@ from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
 from penstock.cluster.attempts import Attempts, Goal
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
-from penstock.cluster.creation import WantedTopic, clearance, creation, deletion, growth
-from penstock.cluster.documents import ACTIVE, CHANNEL, TOPIC, Channel
+from penstock.cluster.creation import clearance, creation, deletion, growth
+from penstock.cluster.documents import ACTIVE, CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
@@ -146,8 +146,9 @@ class ClientChanges:
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
         settings = as_settings(chosen, **{CREATED: self._wall_ns(), **more})
-        wanted = WantedTopic(name, self._new_id(), new.partitions, new.replicas or usual, settings)
-        return creation(self._view, wanted, self._placement_nodes(), self._new_id)
+        replicas = new.replicas or usual
+        topic = Topic(self._new_id(), replicas, new.partitions, False, settings, False, ())
+        return creation(self._view, name, topic, self._placement_nodes(), self._new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
         return growth(self._view, name, partitions, self._placement_nodes(), self._new_id)
@@ -279,7 +280,7 @@ class _DocumentChange:
         return self._table.get(self._name)
 
     def goal(self) -> Goal:
-        return Goal(self._key, self._draw, self._is_there, lambda: False, applied=self._applied)
+        return Goal(self._key, self._draw, self._is_there, applied=self._applied)
 
     def _draw(self) -> Transaction | None:
         if self._revision:  # the view does not show it yet

@@ -19,7 +19,6 @@ made with some of them, and grows. Its `hash_partitions` are those that it was a
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Compare, Delete, Operation, Put, RevisionIs, Transaction
@@ -30,7 +29,6 @@ from penstock.cluster.documents import (
     REMOVED,
     TOPIC,
     EpochFloor,
-    Settings,
     Topic,
 )
 from penstock.cluster.keys import PartitionName
@@ -43,32 +41,19 @@ from penstock.replication.record import Member, PartitionRecord
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
 
 
-class WantedTopic(NamedTuple):
-    """A topic to create. `identity`: random, and never used before."""
-
-    name: str
-    identity: int
-    partitions: int
-    replicas: int
-    settings: Settings = ()
-
-
 NewReplica = Callable[[], int]
 
 
 def creation(
-    view: View, wanted: WantedTopic, nodes: Iterable[PlacementNode], new_replica: NewReplica
+    view: View, name: str, topic: Topic, nodes: Iterable[PlacementNode], new_replica: NewReplica
 ) -> Transaction:
-    """Creates as many partitions as fit into one transaction. Raises Refused."""
-    name = wanted.name
+    """Creates as many partitions as fit into one transaction. `topic`: its identity is random, and
+    was never used before. Raises Refused."""
     if view.topic(name) is not None:
         raise Refused(f"topic {name} exists")
     if waited_for := unconfirmed(view, name):
         raise Refused(_being_deleted(view, name, waited_for))
-    topic = Topic(
-        wanted.identity, wanted.replicas, wanted.partitions, False, wanted.settings, False, ()
-    )
-    names = [PartitionName(name, number) for number in range(wanted.partitions)]
+    names = [PartitionName(name, number) for number in range(topic.hash_partitions)]
     put = Put(keys.topic(name), TOPIC.encode(topic))
     return _with_partitions(view, topic, names, nodes, new_replica, put)
 
