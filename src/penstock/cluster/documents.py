@@ -69,9 +69,9 @@ Settings = Annotated[tuple[tuple[str, Any], ...], SETTINGS]  # names and values,
 
 class Cluster(NamedTuple):
     uuid: Uuid
-    format: U32  # of the keys and documents as a whole
-    feature_level: U32  # what all nodes are known to read
-    restorations: U32  # of the metadata from what the nodes remember: revisions began again
+    format: U32 = 1  # of the keys and documents as a whole
+    feature_level: U32 = 1  # what all nodes are known to read
+    restorations: U32 = 0  # of the metadata from what the nodes remember: revisions began again
 
 
 class NodeDocument(NamedTuple):

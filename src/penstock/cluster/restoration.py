@@ -60,8 +60,6 @@ from penstock.limits import TRANSACTION_KEYS_MAX
 from penstock.replication.record import PartitionRecord
 
 _LISTED = keys.PARTITIONS, keys.TOPICS, keys.CHANNELS, keys.NUMBERS  # as in `CoordinatorState`
-FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
-FEATURE_LEVEL_MIN = 1  # what every node reads
 _OLDEST = (-1, -1, -1)
 
 
@@ -238,7 +236,7 @@ def _missing_topics(
 def _counted(standing: CoordinatorState, memories: Iterable[Memory], uuid: int) -> Cluster:
     counts = [memory.remembered.restorations for memory in memories]
     if standing.cluster is None:
-        return Cluster(uuid, FORMAT, FEATURE_LEVEL_MIN, max(counts, default=0) + 1)
+        return Cluster(uuid, restorations=max(counts, default=0) + 1)
     cluster = standing.cluster.document
     return cluster._replace(restorations=max([cluster.restorations, *counts]) + 1)
 

@@ -76,7 +76,6 @@ from penstock.replication.side_frames import RequestAnswered, SendRequest
 log = logging.getLogger("penstock.cluster")
 
 TICK_S = 0.1
-FORMAT = 1  # of keys and documents as a whole
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_BOOT = bytes(16)
 
@@ -179,7 +178,7 @@ class ClusterMember:
         if answer.entry is not None:
             return documents.CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
         if may_make:
-            document = documents.Cluster(secrets.randbits(127) | 1, FORMAT, 1, 0)
+            document = documents.Cluster(secrets.randbits(127) | 1)
             change = Put(keys.CLUSTER, documents.CLUSTER.encode(document))
             make = Transaction((RevisionIs(keys.CLUSTER, 0),), (change,))
             settled = await self._transact(make)
