@@ -55,9 +55,9 @@ from penstock.limits import (
     REFUSAL_NS,
     REFUSAL_PAUSE_NS,
 )
+from penstock.replication.authority import NEVER_NS
 from penstock.replication.record import PartitionRecord
 
-NEVER_NS = -(1 << 62)
 WITNESSES_MIN = 2
 
 

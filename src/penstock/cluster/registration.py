@@ -37,10 +37,10 @@ from penstock.cluster.coordinator import (
 from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, NodeDocument
 from penstock.cluster.view import View, revision_of
 from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
+from penstock.replication.authority import NEVER_NS
 from penstock.replication.leader import Outcome
 
 KEEP_SHARE = 3  # of a lease's time: two attempts may fail
-NEVER_NS = -(1 << 62)
 
 
 class Leased:

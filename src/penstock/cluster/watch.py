@@ -34,10 +34,6 @@ from penstock.limits import COORDINATOR_RETRY_NS, WATCH_PROGRESS_NS
 A = TypeVar("A")  # an answer
 
 
-def _nothing() -> None:
-    """Without a loop the owner polls."""
-
-
 class Phase(IntEnum):
     AWAY = 1
     MEETING = 2
@@ -61,7 +57,8 @@ class Watching:
         self._attempt = 0  # answers of earlier ones are dropped
         self._watch: KeyWatch | None = None
         self._reading = False  # the revision, as the watch is behind
-        self.on_changes: Callable[[], None] = _nothing  # something waits in the view
+        # Something waits in the view. Without a loop the owner polls.
+        self.on_changes: Callable[[], None] = lambda: None
 
     def tick(self, mono_ns: int) -> None:
         if self.view.frozen and self.phase in (Phase.LISTING, Phase.WATCHING):
