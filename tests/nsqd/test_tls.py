@@ -19,6 +19,7 @@ from e2e.v2upgraded import Upgraded
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.net import tls as anycert
+from penstock.nsqd import cluster
 from penstock.nsqd.options import Options, read_options
 from penstock.nsqd.tls import cipher_name, server_context, version_name
 
@@ -92,6 +93,9 @@ def test_an_encrypted_key_is_refused_without_a_prompt(
     )
     with pytest.raises(ConfigError, match="the key is encrypted"):
         server_context(options(f"--tls-cert={certificates.cert}", f"--tls-key={locked}"))
+    files = ("cert", certificates.cert), ("key", locked), ("ca", certificates.cert)
+    with pytest.raises(ConfigError, match="the key is encrypted"):
+        cluster._peer_tls(options(*(f"--cluster-tls-{name}={path}" for name, path in files)))
 
 
 @each(

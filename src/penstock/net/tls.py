@@ -135,7 +135,7 @@ class TlsFiles(NamedTuple):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.cert or self.key:
-            context.load_cert_chain(self.cert, self.key or None, _no_password)
+            context.load_cert_chain(self.cert, self.key or None, no_password)
         return context
 
 
@@ -152,7 +152,8 @@ def http_client_tls(files: TlsFiles) -> ssl.SSLContext | None:
     return context
 
 
-def _no_password() -> str:
+def no_password() -> str:
+    """For `load_cert_chain`: OpenSSL would prompt on the terminal."""
     raise ssl.SSLError("the key is encrypted; passphrases are not supported")
 
 

@@ -64,6 +64,7 @@ from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
 from penstock.net.tasks import Tasks
+from penstock.net.tls import no_password
 from penstock.nsqd.cluster_state import ClusterState, change_node, clock_difference
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
@@ -560,7 +561,7 @@ def _peer_tls(options: Options) -> tuple[ssl.SSLContext | None, ssl.SSLContext |
     for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
         context = ssl.SSLContext(protocol)
         try:
-            context.load_cert_chain(files[0], files[1])
+            context.load_cert_chain(files[0], files[1], no_password)
             context.load_verify_locations(files[2])
         except (OSError, ssl.SSLError) as error:
             raise ConfigError("cluster-tls-cert", files[0], f"cannot be used: {error}") from error

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.net.link import Links, ServerLink
-from penstock.net.tls import accept_any_certificate
+from penstock.net.tls import accept_any_certificate, no_password
 from penstock.wire.frames import OK, FrameType, encode_frame
 from penstock.wire.identify import compression
 
@@ -91,15 +91,10 @@ def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
     for name, path in (("tls-cert", options.tls_cert), ("tls-key", options.tls_key)):
         _check_readable(name, path)
     try:
-        context.load_cert_chain(options.tls_cert, options.tls_key, password=_no_password)
+        context.load_cert_chain(options.tls_cert, options.tls_key, password=no_password)
     except (ssl.SSLError, ValueError) as error:
         rule = f"a PEM certificate, with the key that belongs to it ({error})"
         raise ConfigError("tls-cert", options.tls_cert, rule) from error
-
-
-def _no_password() -> str:
-    """OpenSSL would prompt on the terminal."""
-    raise ValueError("the key is encrypted")
 
 
 def _check_readable(name: str, path: str) -> None:
