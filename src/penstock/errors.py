@@ -256,8 +256,7 @@ class TransactionTooLarge(PenstockError):
 
 
 class AuthFailed(PenstockError):
-    """No auth server said who a client is and what it may do. The text is for the log; the client
-    is told nothing of it."""
+    """No auth server said who a client is and what it may do. The text is for the log only."""
 
 
 class Refused(PenstockError):
