@@ -163,10 +163,20 @@ class ClusterMember:
             return None  # there has never been one
         if not self._options.cluster_replace:
             raise Refused(f"another machine has the id {own}. {_WHAT_TO_DO}")
-        alive = await self._read(keys.node(own))
-        if not isinstance(alive, Reading) or alive.entry is not None:
-            raise Refused(f"node {own} is alive, or etcd does not answer: it cannot be replaced")
+        await self._await_death(own)
         return documents.MEMBERSHIP.decode(found.entry.key, found.entry.value)
+
+    async def _await_death(self, own: int) -> None:
+        """A node that was killed a moment ago still has its lease."""
+        deadline_s = time.monotonic() + 2 * limits.NODE_LEASE_NS / limits.SECOND
+        while True:
+            alive = await self._read(keys.node(own))
+            if isinstance(alive, Reading) and alive.entry is None:
+                return
+            if time.monotonic() >= deadline_s:
+                reason = "it is alive" if isinstance(alive, Reading) else alive.reason
+                raise Refused(f"node {own} cannot be replaced: {reason}")
+            await asyncio.sleep(limits.COORDINATOR_RETRY_NS / limits.SECOND)
 
     async def _read_uuid(self, may_make: bool) -> int:
         """0: it is not known yet."""
