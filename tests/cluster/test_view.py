@@ -224,15 +224,16 @@ def test_a_broken_document_freezes_its_partition_alone() -> None:
     desk.put_record(record(1, 1))
     desk.run()
     desk.store.put(KEY, b"{}")
-    desk.store.put("topics/a", b"{}")
-    desk.store.put("partitions/a/x", b"{}")
+    others = {"topics/a", "partitions/a/x", "moves/a/0"}
+    for key in others:
+        desk.store.put(key, b"{}")
     assert desk.run() == []
     assert "v: None is not valid" in desk.view.refusal(ORDERS)
-    assert set(desk.view.broken) == {KEY, "topics/a", "partitions/a/x"}
+    assert set(desk.view.broken) == {KEY, *others}
     desk.put_record(record(2, 1, leader=1))
     desk.run()
     assert desk.view.refusal(ORDERS) == ""
-    assert set(desk.view.broken) == {"topics/a", "partitions/a/x"}
+    assert set(desk.view.broken) == others
 
 
 def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
