@@ -5,12 +5,6 @@ tombstoned is simply not in the answers. An answer has one of two forms: the pla
 (before NSQ 1.0) the same inside `{"status_code": ..., "data": ...}`. A topic that an nsqlookupd
 does not know is an empty answer. When one could not be asked, the round is not `complete`, and what
 was known before may still be there.
-
-The HTTP sides of nsqds, for publishing to them.
-
-Before an nsqd is published to, and again after it could not be reached, it is asked something that
-only Penstock answers. Another nsqd would take the numbers for unknown parameters, store a retry
-twice, and say nothing.
 """
 
 import asyncio
@@ -182,7 +176,14 @@ _QUESTION = calls.positions(["_"])  # cheap, and changes nothing
 
 
 class Nodes:
-    """`given`: `host:port` of HTTP sides, or URLs."""
+    """The HTTP sides of nsqds, for publishing to them.
+
+    Before an nsqd is published to, and again after it could not be reached, it is asked something
+    that only Penstock answers. Another nsqd would take the numbers for unknown parameters, store a
+    retry twice, and say nothing.
+
+    `given`: `host:port` of HTTP sides, or URLs.
+    """
 
     def __init__(
         self, given: str | Sequence[str], lookupds: str | Sequence[str], options: IdempotentOptions

@@ -7,10 +7,10 @@ On topics with headers a producer puts one into each message when it is asked to
 (`ProducerOptions.unique_ids`). Elsewhere a key of the application's own travels in the body, in the
 application's format, and nothing here puts it there.
 
-64-bit ids as NSQ makes them, for a program: the factory and the pool with this host's clock.
+And 64-bit ids as NSQ makes them, by this host's clock (`ids/factory.py`):
 
-with id_pool(worker_id=7) as ids:
-    row_id = ids.take()
+    with id_pool(worker_id=7) as ids:
+        row_id = ids.take()
 """
 
 import os

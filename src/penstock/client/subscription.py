@@ -1,23 +1,5 @@
 """One connection of a consumer: counts its messages in flight and turns settled messages into
 bytes. The consumer does the rest.
-
-Messages that bring their headers: what nsqd sends to a consumer that says `extend_support`, or
-asks for an `envelope`.
-
-In front of the body stands a byte: 0, or 4 and the length (2 bytes, big-endian) and text of a JSON
-object. An envelope begins with the partition (2 bytes, big-endian); the byte comes next, and is 1
-where the length and a key follow: the key of a message without headers.
-
-How many messages each connection may have in flight (its RDY), so that all together keep within
-one bound. No clock, no I/O.
-
-With at least one message per connection the bound is divided evenly, the remainder going to the
-first ones. No connection gets more than its nsqd allows; the others get the rest. With fewer,
-connections take turns: as many as the bound allows hold RDY 1. One that has brought nothing for a
-while passes its turn on, a busy one does after a longer while, and the turn goes to the one that
-has waited longest. What is still in flight on connections without a turn counts against the bound.
-
-Back-off is the same rule with a bound of 0 or 1.
 """
 
 from __future__ import annotations
@@ -182,6 +164,14 @@ _PARTITION = struct.Struct(">H")
 
 
 class HeadedMessage(Message):
+    """A message that brings its headers: of a consumer that says `extend_support`, or asks for an
+    `envelope`.
+
+    In front of the body stands a byte: 0, or 4 and the length (2 bytes, big-endian) and text of a
+    JSON object. An envelope begins with the partition (2 bytes, big-endian); the byte comes next,
+    and is 1 where the length and a key follow: the key of a message without headers.
+    """
+
     __slots__ = ("_value", "_version")
     _begin = 0
     _versions: tuple[int, ...] = (_NONE, _JSON)
@@ -253,7 +243,17 @@ class Turns:
 
 
 def share(states: Sequence[RdyState], bound: int, now_s: float, turns: Turns) -> list[int]:
-    """The RDY of each state, in order."""
+    """The RDY of each connection, in order, so that all together keep within one bound.
+
+    With at least one message per connection the bound is divided evenly, the remainder going to the
+    first ones. No connection gets more than its nsqd allows; the others get the rest. With fewer,
+    connections take turns: as many as the bound allows hold RDY 1. One that has brought nothing for
+    a while passes its turn on, a busy one does after a longer while, and the turn goes to the one
+    that has waited longest. What is still in flight on connections without a turn counts against
+    the bound.
+
+    Back-off is the same rule with a bound of 0 or 1.
+    """
     if bound >= len(states):
         return _evenly(states, bound)
     return _by_turns(states, bound, now_s, turns)

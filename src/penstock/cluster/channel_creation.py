@@ -32,16 +32,6 @@ and restored metadata counts them from another number.
 
 Of a channel that another node has just made this one may know before all leaders do. Therefore the
 first client of each channel waits here, too.
-
-Who has asked a leader where a channel starts (`StartRequests`):
-
-| a node asks, and | then |
-|---|---|
-| the set of this leadership has the start | it is answered at once |
-| it does not, or the channel is not known here yet | the node is noted, and answered then |
-| the partition is not led here | nothing: the node asks the next leader |
-
-A note lasts as long as the one who asked waits.
 """
 
 from collections.abc import Callable
@@ -215,6 +205,17 @@ SendAnswer = Callable[[int, StartHeld], None]
 
 
 class StartRequests:
+    """Who has asked this leader where a channel starts.
+
+    | a node asks, and | then |
+    |---|---|
+    | the set of this leadership has the start | it is answered at once |
+    | it does not, or the channel is not known here yet | the node is noted, and answered then |
+    | the partition is not led here | nothing: the node asks the next leader |
+
+    A note lasts as long as the one who asked waits.
+    """
+
     def __init__(self, is_held: Callable[[StartRequest], bool | None], answer: SendAnswer) -> None:
         """`is_held` returns None where this node does not lead the partition."""
         self._is_held = is_held

@@ -22,17 +22,6 @@ What it does while ACTING, in this order:
    in the coordinator, so that the next controller goes on with them.
 
 It keeps nothing that has to survive it.
-
-Which nodes are there, since when, and which are lost for good, as one controller has seen it.
-
-A node's key vanishes when its lease runs out, which an outage of the coordinator does to all of
-them at once. So a node is **missing** only when it can't be reached directly either, and nothing
-counts that was seen before the controller took over, or while its watch was broken: its times
-begin then.
-
-A missing node is **lost** after a while: its replicas are made again elsewhere. Never while more
-than a fifth of the nodes are missing (one may always be): then something else is at fault, and
-copying everything would make it worse.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -371,6 +360,18 @@ def _able_leader(situation: Situation, seen: PartitionSeen, number: int) -> Lead
 
 
 class Presence:
+    """Which nodes are there, since when, and which are lost, as one controller has seen it.
+
+    A node's key vanishes when its lease runs out, which an outage of the coordinator does to all of
+    them at once. So a node is **missing** only when it can't be reached directly either, and
+    nothing counts that was seen before the controller took over, or while its watch was broken: its
+    times begin then.
+
+    A missing node is **lost** after a while: its replicas are made again elsewhere. Never while
+    more than a fifth of the nodes are missing (one may always be): then something else is at fault,
+    and copying everything would make it worse.
+    """
+
     def __init__(self) -> None:
         self._nodes: frozenset[int] = frozenset()
         self._there_since_ns: dict[int, int] = {}

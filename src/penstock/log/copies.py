@@ -13,26 +13,6 @@ An append is one or more batches as the leader encoded them. It is taken whole o
 6. No header says that more is synced than what lies below it.
 
 Whose log it is, the caller has checked: identity stands in the frame, not in a batch.
-
-Corrupt batches in the middle of a log, replaced by what another member has there.
-
-All that was acknowledged below the committed end is the same on every member, byte for byte. So a
-corrupt range has a space in its segment that its batches fill exactly, between the intact batch
-before it and the intact one behind it:
-
-    | intact batch | corrupt: offsets 7 to 11 | intact batch |
-                  ^ position                 ^ end_position
-
-What was fetched is written there, and synced, before a reader is given any of it. It may be the
-beginning of the range only; the rest stays corrupt. It is refused, and nothing is written, unless
-
-1. it keeps the rules of a leader's append: intact batches without a gap, from the first offset of
-   the range on, behind the very batch that stands before it here;
-2. where it reaches the end of the range it has exactly the room's length, and no higher epoch than
-   the batch behind; where it does not, it is shorter.
-
-A power loss in the midst of a write leaves a batch that does not match its checksum, as it was
-before.
 """
 
 from __future__ import annotations
@@ -171,7 +151,28 @@ def hole_at(log: ReadableLog, segments: Segments, offset: int) -> Hole:
 
 
 def check_restored(where: str, hole: Hole, batches: bytes, previous: BatchName) -> CheckedAppend:
-    """Raises AppendRefused and RestoreRefused."""
+    """Check what shall replace corrupt batches in the middle of a log: what another member has
+    there. Raises AppendRefused and RestoreRefused.
+
+    All that was acknowledged below the committed end is the same on every member, byte for byte. So
+    a corrupt range has a space in its segment that its batches fill exactly, between the intact
+    batch before it and the intact one behind it:
+
+        | intact batch | corrupt: offsets 7 to 11 | intact batch |
+                      ^ position                 ^ end_position
+
+    What was fetched is written there, and synced, before a reader is given any of it. It may be the
+    beginning of the range only; the rest stays corrupt. It is refused, and nothing is written,
+    unless
+
+    1. it keeps the rules of a leader's append: intact batches without a gap, from the first offset
+       of the range on, behind the very batch that stands before it here;
+    2. where it reaches the end of the range it has exactly the room's length, and no higher epoch
+       than the batch behind; where it does not, it is shorter.
+
+    A power loss in the midst of a write leaves a batch that does not match its checksum, as it was
+    before.
+    """
     epoch = hole.before.epoch if hole.before is not None else 0
     append = check_append(where, (batches,), previous, hole.from_offset, hole.before, epoch)
     end_offset, room = hole.from_offset + append.count, hole.end_position - hole.position

@@ -7,15 +7,6 @@ it.
 
 A range that `penstock log repair` gave up stands in the file `lost`: it is no news on a node by
 itself. Of a partition that has other replicas one of those may have it (`lost_is_news`).
-
-The file `lost` of a partition: offsets that an operator has given up (`penstock log repair`).
-
-The bytes stay where they are, so no intact batch is touched. What the file changes is what is said
-of them: readers step over these offsets without a warning, and a log whose end is among them goes
-on behind it, in a segment of its own.
-
-A JSON file with its own checksum, replaced whole. One that is corrupt counts as not there: then
-the ranges are reported as corrupt again, and nothing is served that was not served before.
 """
 
 from __future__ import annotations
@@ -122,6 +113,16 @@ class LostRange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _LostFile(msgspec.Struct):
+    """The file `lost` of a partition: offsets that an operator has given up by `log repair`.
+
+    The bytes stay where they are, so no intact batch is touched. What the file changes is what is
+    said of them: readers step over these offsets without a warning, and a log whose end is among
+    them goes on behind it, in a segment of its own.
+
+    A JSON file with its own checksum, replaced whole. One that is corrupt counts as not there: then
+    the ranges are reported as corrupt again, and nothing is served that was not served before.
+    """
+
     ranges: list[LostRange]
     version: int = 1
 

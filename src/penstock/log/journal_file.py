@@ -37,10 +37,6 @@ come again; nothing is lost.
 - After a failed sync the system may hold content in memory that it will never write, and show it to
   the next process as if all was well. Killed before a new generation was synced, that process
   trusts it, and a power loss then shows that it was not there. So a failed sync ends a replica.
-
-Checking channel journals from outside: records, checksums, sequences (docs/formats.md).
-
-What the entries mean is the broker's business; here only the append of records is looked at.
 """
 
 from __future__ import annotations
@@ -366,6 +362,9 @@ class JournalFile(NamedTuple):
 
 
 def read_journal(data: bytes) -> JournalFile:
+    """A channel journal seen from outside: records, checksums, sequences (docs/formats.md). What
+    the entries mean is not looked at.
+    """
     records: list[RecordSpan] = []
     position = 0
     while position < len(data):

@@ -1,14 +1,7 @@
-"""A node's ledger, open: facts that must be durable before the node acts on them.
+"""A node's ledger: facts that must be durable before the node acts on them, and what its bytes mean
+after a stop of any kind.
 
-A change is seen at once and is safe when `synced_number` has reached the number that it got. All
-changes of a turn go out with one write and one sync; those that come while a sync is under way
-gather for the next.
-
-One thread makes all calls but `LedgerJob.run`.
-
-The bytes of a node's ledger, and what they mean after a stop of any kind.
-
-The ledger is what a node must not forget: its generation, and for each replica the highest epoch
+It is what a node must not forget: its generation, and for each replica the highest epoch
 that it has promised to follow and the last record it acted on. A node that forgets an epoch can
 acknowledge two leaders; so "there is nothing" must never be concluded from a corrupt file.
 
@@ -27,9 +20,9 @@ without entries, which vouches for all before it. What recovery concludes:
 | no file where there should be one | lost |
 | an intact record of an unknown kind, or another version | of a newer release: left alone |
 
-That the very last synced record corrupt cannot be told from a write that was cut short. The caller
-has other witnesses of its own age: the epochs in the node's logs, and what the coordinator keeps of
-its generation. A ledger that is older than one of them counts as lost, too.
+That the very last synced record is corrupt cannot be told from a write that was cut short. The
+caller has other witnesses of its own age: the epochs in the node's logs, and what the coordinator
+keeps of its generation. A ledger that is older than one of them counts as lost, too.
 
 Lost is not empty: the node goes on as one whose every replica must be copied.
 """
@@ -76,7 +69,14 @@ class LedgerJob:
 
 
 class Ledger:
-    """Made by `create`, `open` or `begin_again`."""
+    """Made by `create`, `open` or `begin_again`.
+
+    A change is seen at once and is safe when `synced_number` has reached the number that it got.
+    All changes of a turn go out with one write and one sync; those that come while a sync is under
+    way gather for the next.
+
+    One thread makes all calls but `LedgerJob.run`.
+    """
 
     # --- making one ---
 

@@ -7,14 +7,6 @@ that the topic's durability asks for.
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
 `LogDamaged`: the end of the log is corrupt, it only serves what is intact.
 `PartitionStopped`: a sync failed, so the contents of the disk are unknown; it is final.
-
-The directory of a new log: a mark that says it is empty, and a first segment without a byte.
-
-Which old segments may go: the rules, oldest first and whole segments only.
-
-A segment may go when no reader needs it and all of it is synced. It goes when it is old enough,
-or when more such data is kept than wanted. Corrupt batches keep it no longer than intact ones: it
-would keep all that is newer, until the disk is full.
 """
 
 from __future__ import annotations
@@ -414,8 +406,11 @@ class PartitionLog(WrittenLog):
 
 
 def make_directory(disk: Disk, directory: str, files: Mapping[str, bytes] = NO_FILES) -> None:
-    """Durable on return. Leftovers of an interrupted creation are taken over. Raises OSError, and
-    WriteRefused where messages are stored already."""
+    """The directory of a new log: a mark that says it is empty, a first segment without a byte.
+
+    Durable on return. Leftovers of an interrupted creation are taken over. Raises OSError, and
+    WriteRefused where messages are stored already.
+    """
     disk.mkdir(directory)
     for name in disk.listdir(directory):
         path = os.path.join(directory, name)
@@ -454,7 +449,13 @@ def first_kept(
     bytes_max: int,
     old_end: int,
 ) -> int:
-    """The start of a log without all segments that are below `end`, synced, and beyond a bound."""
+    """The start of a log without the segments that may go: the oldest, whole ones only, all below
+    `end`, synced, and beyond a bound.
+
+    A segment may go when no reader needs it and all of it is synced. It goes when it is old enough,
+    or when more such data is kept than wanted. Corrupt batches keep it no longer than intact ones:
+    it would keep all that is newer, until the disk is full.
+    """
     free = list(takewhile(lambda n: _is_free(segments, n, end), range(len(segments) - 1)))
     left = sum(segments[number].data_bytes for number in free)
     start = segments.start_offset

@@ -19,17 +19,6 @@ A segment that was cut never becomes a spare: its offsets will come again. Spare
 the log's start, which a cut does not reach; a log that begins again elsewhere drops them first.
 
 An error in steps 4 to 6 stops the partition. The next start finds a beginning of the log.
-
-What cuts have removed from a log, kept beside it for people.
-
-A follower's log may hold batches that its new leader does not have. No promise hangs on them, yet
-after an election by force they may be all that is left of them. So a cut keeps what it removes, in
-files `cut-<number>-<first offset>.log` of the partition's directory. Each is a segment under
-another name: a head, and batches.
-
-The files are bounded in bytes and kept only while the disk has room; the oldest go first, and each
-when the log begins above it. When one cut removes more than that, its lowest offsets stay, for they
-continue the log. A failure to keep something never holds up the cut.
 """
 
 from __future__ import annotations
@@ -114,6 +103,18 @@ class Cutting:
 
 
 class Aside:
+    """What cuts have removed from a log, kept beside it for people.
+
+    A follower's log may hold batches that its new leader does not have. No promise hangs on them,
+    yet after an election by force they may be all that is left of them. So a cut keeps what it
+    removes, in files `cut-<number>-<first offset>.log` of the partition's directory. Each is a
+    segment under another name: a head, and batches.
+
+    The files are bounded in bytes and kept only while the disk has room; the oldest go first, and
+    each when the log begins above it. When one cut removes more than that, its lowest offsets stay,
+    for they continue the log. A failure to keep something never holds up the cut.
+    """
+
     def __init__(self, disk: Disk, directory: str, bytes_max: int, owner: LogOwner | None) -> None:
         self._disk = disk
         self._directory = directory

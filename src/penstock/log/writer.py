@@ -5,17 +5,6 @@ whoever acknowledges looks at the one that the topic's durability asks for.
 
 A sealed segment gives its prepared room back. The bytes do no harm where they stay, so a failure
 stops nothing; it takes room that retention counts as free, so it is tried again.
-
-Recycled segment files of one partition.
-
-Only files whose offsets were all below everything the log will write become spares, so their old
-batches can never be taken for new ones. A spare found at a start is dropped: after a power loss
-the name may stand for a file that had already been put to use again.
-
-A file that was lent to a reader is never recycled: pages of it may still wait in a socket, and what
-is written over them would go to the client as if it were its answer. Neither is a segment found
-at a start, for the process before this one may have sent from it: the system goes on sending when
-a process is gone.
 """
 
 from __future__ import annotations
@@ -481,6 +470,18 @@ class WrittenLog(ReadableLog):
 
 
 class Spares:
+    """Recycled segment files of one partition.
+
+    Only files whose offsets were all below everything the log will write become spares, so their
+    old batches can never be taken for new ones. A spare found at a start is dropped: after a power
+    loss the name may stand for a file that had already been put to use again.
+
+    A file that was lent to a reader is never recycled: pages of it may still wait in a socket, and
+    what is written over them would go to the client as if it were its answer. Neither is a segment
+    found at a start, for the process before this one may have sent from it: the system goes on
+    sending when a process is gone.
+    """
+
     __slots__ = ("_directory", "_disk", "_numbers", "_spares_max", "_unsettled")
 
     def __init__(self, disk: Disk, directory: str, spares_max: int) -> None:

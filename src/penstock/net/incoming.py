@@ -11,31 +11,6 @@ trailers) has a bound too, and so have the bodies of all connections together (`
 
 Bytes that are not HTTP get a fixed `400 Bad Request`. Heads that were seen before do not go through
 the parser again (`RequestHead`).
-
-How much memory the bodies of requests may take, over all connections of a daemon.
-
-A bound for each connection bounds nothing where connections are many. So bytes are counted as they
-come, from the first one of a body until its request is answered; nothing is counted for what a
-client only announces. When there is no room, a request is refused rather than left to wait: it is
-not known whether those that hold the room will ever be complete.
-
-The last part of the room is for bodies that are small so far. A few clients with large ones can't
-keep all others from publishing.
-
-What the HTTP server itself answers, whatever the application, before it hangs up.
-
-Heads of requests, remembered with what the parser made of them.
-
-A client that keeps its connection sends the same head again and again. Heads are remembered with
-what the parser made of them; a request that begins with a known one, and is there as a whole, does
-not go through the parser. Same bytes, same meaning: nothing is decided but by the
-parser, and by the listener's gate. Only
-plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, and no `traceparent`, which
-is another one each time.
-
-An offer to switch protocols (Java's client makes one with every request) is one that a server may
-ignore. The parser takes what follows for the other protocol's, so the head is read again without
-the offer, and what follows is the body.
 """
 
 from collections import deque
@@ -53,6 +28,17 @@ from penstock.net.gate import Caller, is_host
 
 
 class BodyRoom:
+    """How much memory the bodies of requests may take, over all connections of a daemon.
+
+    A bound for each connection bounds nothing where connections are many. So bytes are counted as
+    they come, from the first one of a body until its request is answered; nothing is counted for
+    what a client only announces. When there is no room, a request is refused rather than left to
+    wait: it is not known whether those that hold the room will ever be complete.
+
+    The last part of the room is for bodies that are small so far. A few clients with large ones
+    can't keep all others from publishing.
+    """
+
     __slots__ = ("_bytes_max", "held_bytes")
 
     def __init__(self, bytes_max: int = limits.HTTP_BODIES_BYTES_MAX) -> None:
@@ -73,7 +59,7 @@ def framing_max(body_bytes: int) -> int:
 
 
 def _fixed(status: bytes) -> bytes:
-    """As in Go's server."""
+    """An answer of the server itself before it hangs up, as Go's has it."""
     head = b"Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     return b"HTTP/1.1 " + status + b"\r\n" + head + status
 
@@ -90,6 +76,15 @@ NO_ROOM = error_response(
 
 
 class RequestHead(NamedTuple):
+    """What the parser made of a head, remembered by the head's bytes.
+
+    A client that keeps its connection sends the same head again and again. A request that begins
+    with a known one, and is there as a whole, does not go through the parser. Same bytes, same
+    meaning: nothing is decided but by the parser, and by the listener's gate. Only plain heads are
+    remembered: HTTP/1.1, no `Expect`, no transfer encoding, and no `traceparent`, which is another
+    one each time.
+    """
+
     method: str
     path: str
     query: bytes
@@ -258,6 +253,9 @@ class Incoming:
                 self.end_with(BAD_REQUEST)
 
     def _head_without_offer(self) -> bytes:
+        """A server may ignore an offer to switch protocols (Java's client makes one with every
+        request). The parser takes what follows for the other protocol's, so the head is read again
+        without the offer, and what follows is the body."""
         fields = bytes(self._fields).split(b"\r\n")
         kept = b"\r\n".join(field for field in fields if not field.startswith(b"upgrade: "))
         version = self._parser.get_http_version().encode()

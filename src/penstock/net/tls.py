@@ -4,19 +4,6 @@ OpenSSL stands between two buffers in memory. What arrives is fed, plain bytes a
 large pieces (OpenSSL gives one record of 16 KiB at a time), and what is to be sent is encoded
 whole. A peer that hangs up without saying so in TLS is treated as one that did: V2 has lengths, so
 nothing can be cut off unnoticed.
-
-A TLS server that insists on a client certificate and takes any.
-
-NSQ's policy `require` is that: the certificate proves nothing by itself, but its name goes to the
-authentication server, and the client has to hold its key. Python's `ssl` can demand a certificate
-only together with verifying it, and offers no place for another verdict, though OpenSSL does. So
-this module calls OpenSSL's `SSL_CTX_set_verify` itself, in the library that the interpreter is
-already bound to, on the context inside Python's own object.
-
-That reaches past a public interface, so it is checked first: the word that should be the context's
-address has to answer with the verify mode that was set through the front door in this moment, for
-each of two modes, and the callback has to be there afterwards. Where that fails (another
-implementation of Python, a library without visible symbols) the daemon refuses to start.
 """
 
 from __future__ import annotations
@@ -166,7 +153,21 @@ _accept = _CALLBACK(lambda verified, store: 1)
 
 
 def accept_any_certificate(context: ssl.SSLContext) -> None:
-    """Raises ConfigError where that cannot be arranged."""
+    """Make a TLS server insist on a client certificate, and take any. Raises ConfigError where that
+    cannot be arranged.
+
+    NSQ's policy `require` is that: the certificate proves nothing by itself, but its name goes to
+    the authentication server, and the client has to hold its key. Python's `ssl` can demand a
+    certificate only together with verifying it, and offers no place for another verdict, though
+    OpenSSL does. So OpenSSL's `SSL_CTX_set_verify` is called here, in the library that the
+    interpreter is already bound to, on the context inside Python's own object.
+
+    That reaches past a public interface, so it is checked first: the word that should be the
+    context's address has to answer with the verify mode that was set through the front door in this
+    moment, for each of two modes, and the callback has to be there afterwards. Where that fails
+    (another implementation of Python, a library without visible symbols) the daemon refuses to
+    start.
+    """
     try:
         _set_callback(context)
     except (AttributeError, OSError, ImportError) as error:

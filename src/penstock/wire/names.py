@@ -3,19 +3,6 @@
 A name is 1 to 64 characters of `. a-z A-Z 0-9 _ -`, optionally followed by `#ephemeral`; the
 suffix counts towards the 64. Names in error texts are quoted the way Go's `%q` does it, because
 clients and tests match these bytes.
-
-Decimal numbers in command lines: digits only, and nothing at all means zero.
-
-NSQ takes no sign, blank or prefix in RDY, REQ and DPUB. Its own parser lets a 64-bit number
-overflow silently; here a number that is too large stays at the largest one, which every range
-check refuses and every clamp clamps.
-
-The number of a partition in a command, as Youzan's NSQ has it: `PUB <topic> [partition]`.
-
--1, or no word at all, leaves the choice to nsqd. NSQ itself ignores what follows a command's
-parameters, and some clients count on that: in its own commands a word that does not begin as a
-number is ignored.
-Whether a topic has the partition is not known here.
 """
 
 import re
@@ -70,7 +57,13 @@ _DIGITS_MAX = 20  # of NUMBER_MAX; longer numbers need no conversion to be known
 
 
 def parse_number(text: bytes) -> int | None:
-    """The number, or None when `text` holds anything but digits."""
+    """A decimal number in a command line; None when `text` holds anything but digits. Nothing at
+    all means zero.
+
+    NSQ takes no sign, blank or prefix in RDY, REQ and DPUB. Its own parser lets a 64-bit number
+    overflow silently; here a number that is too large stays at the largest one, which every range
+    check refuses and every clamp clamps.
+    """
     if not text:
         return 0
     if not text.isdigit():
@@ -87,7 +80,11 @@ _RIGHT = re.compile(rb"-1|\+?0*([0-9]{1,3})")
 
 
 def read_partition(command: bytes, text: bytes) -> int:
-    """For a command that is defined with a partition. Raises WireFault."""
+    """The partition in a command of Youzan's NSQ, which is defined with one: `PUB_EXT <topic>
+    [partition]`. -1, or no word at all, leaves the choice to nsqd. Raises WireFault.
+
+    Whether a topic has the partition is not known here.
+    """
     if text in (b"", b"-1"):
         return ANY
     found = _RIGHT.fullmatch(text)
@@ -98,7 +95,8 @@ def read_partition(command: bytes, text: bytes) -> int:
 
 
 def read_extra(command: bytes, text: bytes) -> int:
-    """For the word behind the parameters of one of NSQ's commands. Raises WireFault."""
+    """The same for the word behind the parameters of one of NSQ's own commands. NSQ ignores it, and
+    some clients count on that: so is a word that does not begin as a number."""
     return read_partition(command, text) if _BEGINS_AS_NUMBER.match(text) else ANY
 
 

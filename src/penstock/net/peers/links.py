@@ -10,23 +10,6 @@ for, and the link ends. The bulk lane has `has_room`: who feeds a replica asks f
 
 **A link that is silent** for `silence_ns` ends: each end sends heartbeats more often than that.
 Time in which this process stood still is not counted.
-
-Which connections make the link to a node: the rules, without I/O.
-
-Two connections, one for each lane, of one session. A session is (incarnation, number) of the node
-that dials. What is seen of a newer one ends an older one, before anything that comes over the newer
-one is looked at: frames of the older that still wait in buffers are never read.
-
-| a lane opens | the link was | then |
-|---|---|---|
-| of the session in hand | waiting for this lane | it is whole: `linked` |
-| of a newer session | anything | that ends (`unlinked`, if it was whole), and this one begins |
-| of an older session, or twice | anything | the connection is closed |
-
-| a lane ends | then |
-|---|---|
-| of the session in hand | so does the other: `unlinked`, if the link was whole |
-| of any other | nothing |
 """
 
 from __future__ import annotations
@@ -365,7 +348,23 @@ class PeerSession(NamedTuple):
 
 @dataclass(eq=False)
 class PeerLink:
-    """The link to one other node. `incarnation`: of its process."""
+    """The link to one other node, without I/O. `incarnation`: of its process.
+
+    Two connections, one for each lane, of one session. A session is (incarnation, number) of the
+    node that dials. What is seen of a newer one ends an older one, before anything that comes over
+    the newer one is looked at: frames of the older that still wait in buffers are never read.
+
+    | a lane opens | the link was | then |
+    |---|---|---|
+    | of the session in hand | waiting for this lane | it is whole: `linked` |
+    | of a newer session | anything | that ends (`unlinked`, if it was whole), and this one begins |
+    | of an older session, or twice | anything | the connection is closed |
+
+    | a lane ends | then |
+    |---|---|
+    | of the session in hand | so does the other: `unlinked`, if the link was whole |
+    | of any other | nothing |
+    """
 
     node: int
     _on_linked: Callable[[int, int], None]
