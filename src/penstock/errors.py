@@ -77,7 +77,7 @@ class PartitionStopped(StorageError):
 
 
 class PublishUnknown(StorageError):
-    """Its row was sent to other replicas before this one failed, or lost the leadership. The next
+    """Its append was sent to other replicas before this one failed, or lost the leadership. The next
     leader commits it, or it is never seen."""
 
 

@@ -114,7 +114,7 @@ def walked(data: bytes, following: int) -> list[bytes]:
 
 
 def test_a_range_that_is_not_what_was_asked_for_is_an_error() -> None:
-    """Of the many forms of wrong see `tests/log/test_fetched.py`."""
+    """Of the many forms of wrong see `tests/log/test_restoring.py`."""
     data = encode_batch([b"a", b"b"], 0, 1 << 22, 0)
     assert walked(data, 2) == [b"a", b"b"]
     with pytest.raises(RangeCorrupt, match="end at offset 2, not at 3"):

@@ -5,9 +5,9 @@ and attempts; the topic's own queue gets what no channel has been handed. A mess
 flight counts one more attempt, as after a kill.
 
 What the old format has no place for, and the report says how often it was met: the time a delayed
-message is due (nsqd delivers it at once), keys, headers and trace ids. Settings of topics (see
-`settings.py`), history that is already consumed, and ephemeral topics and channels stay behind. Nor
-does it know partitions: their messages follow one another in one queue.
+message is due (nsqd delivers it at once), keys, headers and trace ids. Settings of topics, history
+that is already consumed, and ephemeral topics and channels stay behind. Nor does it know
+partitions: their messages follow one another in one queue.
 
 All is written to `TARGET.unfinished`, synced, and renamed to TARGET at the end; so TARGET is
 complete or not there. Our own files are locked and only read, except that opening a log after a
