@@ -83,7 +83,7 @@ def cluster_of(leader: int, epoch: int) -> Replication:
     members = [
         {"node": number, "state": state, "alive": True, "host": host, "http_port": 1}
         for number, (host, state) in enumerate(
-            (("a", "draining"), ("b", "active"), ("c", "active"))
+            (("a", "draining"), ("b", "active"), ("::1", "active"))
         )
     ]
     copies = {"topic": "t", "partition": 0, "leader": leader, "epoch": epoch, "in_sync": [1, 0],
@@ -101,7 +101,7 @@ def test_a_cluster_shows_what_each_node_is_for_and_how_far_followers_are_behind(
         cluster_of(leader=1, epoch=5),
         replicated("a:1", "follower", 5),
         replicated("b:1", "leader", 5, lag=7),
-        replicated("c:1", "leader", 4, lag=9),  # asked last when it still led
+        replicated("[::1]:1", "leader", 4, lag=9),  # asked last when it still led
     )
     assert [(row["state"], row["leads"], row["in_sync"]) for row in all_rows(link, found)] == [
         ("draining", 0, 1), ("up", 1, 1), ("up", 0, 0),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.nsqadmin.words import count
+from penstock.nsqdapi.calls import bracketed
 
 
 class Copies(NamedTuple):
@@ -91,7 +92,8 @@ class Replication(NamedTuple):
 def read(document: Mapping[str, Any]) -> Replication:
     """Raises KeyError, TypeError and ValueError where it is not a cluster's."""
     nodes = [row for row in document["nodes"] if row["state"] != "removed"]
-    known = {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if "host" in row}
+    known = {row["node"]: f"{bracketed(row['host'])}:{row['http_port']}"
+             for row in nodes if "host" in row}  # fmt: skip
     live = {row["node"] for row in nodes if row["alive"]}
     return Replication(
         str(document["cluster"]["name"]),
