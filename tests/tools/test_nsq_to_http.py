@@ -48,8 +48,10 @@ def test_each_body_is_posted(daemon: Daemon, server: Server, tmp_path: Path) -> 
 def test_each_body_is_in_the_url(daemon: Daemon, server: Server, tmp_path: Path) -> None:
     odd = b"a b+c&c=%d/?%2B\xff\xc3\xa9"
     publish(daemon, "got", [odd])
-    finish("nsq_to_http", daemon, "got", f"--get={server.url}/in?%s", cwd=tmp_path)
+    more = [f"--get={server.url}/in?%s", "--header=user-agent: mine"]
+    finish("nsq_to_http", daemon, "got", *more, cwd=tmp_path)
     assert server.seen == [odd]
+    assert server.headers[0]["user-agent"] == "mine"
 
 
 @pytest.mark.parametrize(("method", "status"), [("post", 500), ("post", 302), ("get", 201)])

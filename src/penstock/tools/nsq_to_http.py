@@ -78,10 +78,10 @@ def _check(values: Values) -> None:
     if not 0 < sample <= 1:
         raise WrongUse(f"--sample {sample}: must be above 0 and 1 at most")
     values["share"] = sample
-    values["headers"] = dict(map(_header, values["header"]))
+    usual = {"User-Agent": utility.user_agent(PROGRAM)}
     if values["post"]:
-        values["headers"].setdefault("Content-Type", values["content_type"] or CONTENT_TYPE)
-    values["headers"].setdefault("User-Agent", utility.user_agent(PROGRAM))
+        usual["Content-Type"] = values["content_type"] or CONTENT_TYPE
+    values["headers"] = usual | dict(map(_header, values["header"]))  # the last of a name counts
 
 
 def _header(text: str) -> tuple[str, str]:
