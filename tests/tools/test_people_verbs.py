@@ -112,6 +112,8 @@ def test_a_setting_that_lets_messages_go_asks_too(run: Run) -> None:
     )  # fmt: skip
     assert run("topic", "config", "kept", "max_age=1h", "--yes")[0] == 0
     assert run("topic", "config", "kept", "max_depth=5")[0] == 0
+    finishing = ("channel", "config", "kept", "c", "ack_old_than_time=24h")
+    assert "change ack_old_than_time of c, which may" in err_of(run(*finishing), 1)
 
 
 def test_unknown_topics_fail_with_the_reason(run: Run) -> None:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import Snapshot
 
 _BEYOND_END = 416
-_LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
 Settings = Annotated[list[str] | None, arg("NAME=VALUE", "an empty value sets the default")]
 Target = dict[str, Any]  # topic, channel and what else a request has
@@ -327,12 +326,19 @@ def configure(at: Http, path: str, target: Target, settings: Sequence[str], yes:
         changes[name.replace("-", "_")] = value
     typed = target.get("channel") or target["topic"]
     members = at.once(target["topic"], typed, changes=bool(changes))
-    if losing := sorted(_LETTING_GO & changes.keys()):
+    if losing := [name for name in changes if _lets_go(target, name)]:
         confirm(yes, f"change {', '.join(losing)} of {typed}, which may let messages go", typed)
     method = Node.post if changes else Node.get
     wanted = target | changes
     found = ask_each(members, lambda node: method(node, path, wanted, "topic_name"))
     return found.output(_settings)
+
+
+def _lets_go(target: Target, name: str) -> bool:
+    from penstock.nsqadmin.access import Role
+    from penstock.nsqadmin.settings import settings_of
+
+    return (name, Role.DESTROY) in [(one.name, one.role) for one in settings_of(target)]
 
 
 def _settings(address: str, settings: Row) -> Iterator[str]:
