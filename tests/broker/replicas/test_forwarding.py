@@ -48,7 +48,7 @@ class Node:
     def _leader(self, target: Target) -> Any:
         group = SimpleNamespace(check_waiting=lambda _: None, publish_whole=self._publish)
         bound = SimpleNamespace(renew=lambda: None)
-        topic = SimpleNamespace(check_forwarded=self._check, depth_bound=bound, exiting=False)
+        topic = SimpleNamespace(check=self._check, depth_bound=bound, exiting=False)
         topic.rehashing, topic.hash_partitions = False, 1
         stamped = SimpleNamespace(publish_batch=self._publish_stamped)
         return SimpleNamespace(group=group, topic=topic, stamped=stamped) if self.leads else None

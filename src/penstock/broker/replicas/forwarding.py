@@ -204,7 +204,7 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
     header = checked_header(batch, 0)
     if header.leader_epoch not in (0, leader.topic.hash_partitions):
         raise Refused(REHASHED)
-    leader.topic.check_forwarded(leader, header.count, moved)
+    leader.topic.check(leader, header.count, moved=moved)
     leader.group.check_waiting(len(batch))
     stamp = Stamp(header.producer_id, header.producer_epoch, header.first_sequence)
     owner = _owner_of(leader, header.first_sequence) if moved and header.first_sequence else None

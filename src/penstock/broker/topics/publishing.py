@@ -103,19 +103,15 @@ class TopicPublishing:
         return replica.leader
 
     def partition(self, number: int) -> Leader | Outbox:
-        """Of a number that a client has named. Raises PartitionUnknown, too."""
+        """Its leader, or the outbox to that. Raises PartitionUnknown and PartitionElsewhere."""
         if not 0 <= number < self.partition_count:
             raise PartitionUnknown(self.name, number, self.partition_count)
-        return self.taker(number)
+        outbox = self.outboxes.get(number)
+        return self.leader(number) if outbox is None else outbox
 
     def leads(self, number: int) -> bool:
         replica = self.replicas.get(number)
         return replica is not None and replica.led is not None
-
-    def taker(self, number: int) -> Leader | Outbox:
-        """Its leader, or the outbox to that. Raises PartitionElsewhere."""
-        outbox = self.outboxes.get(number)
-        return self.leader(number) if outbox is None else outbox
 
     def takes(self, number: int) -> bool:
         return number in self.outboxes or self.leads(number)
@@ -239,9 +235,7 @@ class TopicPublishing:
             raise self._refused()
         leader = self.stamped_leader(stamp.producer_id)
         if not leader.stamped.is_repeat(stamp, len(bodies)):
-            self._check_publish(leader, len(bodies), due_ns)
-            if leader.refusal:  # while others take publishes
-                raise Refused(leader.refusal)
+            self.check(leader, len(bodies), due_ns)
             leader.group.check_waiting(sum(map(len, bodies)))
         leader.stamped.publish(stamp, bodies, due_ns, done, sections)
         self._note_held(leader.group)
@@ -256,48 +250,40 @@ class TopicPublishing:
         self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
     ) -> None:
         """Publish messages with their history, all into one batch; `done` receives the position of
-        the first. Raises Refused, also for temporary reasons. Neither a drain nor disabled
-        publishing forbids it: a message only changes its topic."""
-        if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
-            raise Refused(self.refusal)
-        self.depth_bound.check(len(dead_letters))
-        leader = self.route() if partition == ANY else self.leader(partition)
-        if leader.refusal:  # while others take publishes
-            raise Refused(leader.refusal)
-        report = partial(_report_position, leader.number, done)
-        publish_located(leader.group, dead_letters, 0, report)
-
-    def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
-        """Check a batch of another node for a partition that this node leads. Raises Refused."""
-        if self.refusal and not (moved and self.refusal in (DRAINING, WritesDisabled.REASON)):
-            raise self._refused()
-        self.depth_bound.check(count)
-        if leader.refusal:  # while others take publishes
-            raise Refused(leader.refusal)
+        the first. Raises Refused, also for temporary reasons."""
+        group = self._taking(len(dead_letters), 0, partition, moved=True)
+        report = partial(_report_position, group.tail.partition, done)
+        publish_located(group, dead_letters, 0, report)
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """Of a V2 connection that the kernel left to Python (DPUB), and answers. Raises Refused."""
         leader = self.route()
-        self._check_publish(leader, 1, due_ns)
+        self.check(leader, 1, due_ns)
         leader.group.check_append(len(body))
         leader.tail.append(body, due_ns)
         conn.appended(leader.tail, verb)
 
-    def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
+    def _taking(
+        self, count: int, due_ns: int, partition: int, moved: bool = False
+    ) -> GroupCommit | Outbox:
         """The writer of that partition, or of the next one in turn. Raises Refused."""
         leader = self.route() if partition == ANY else self.partition(partition)
-        self._check_publish(leader, count, due_ns)
-        if leader.refusal:  # while others take publishes
-            raise Refused(leader.refusal)
+        self.check(leader, count, due_ns, moved)
         return leader.group
 
-    def _check_publish(self, leader: Leader | Outbox, count: int, due_ns: int) -> None:
-        if self.refusal:
+    def check(
+        self, leader: Leader | Outbox, count: int, due_ns: int = 0, moved: bool = False
+    ) -> None:
+        """Raises Refused. `moved`: the messages only change their topic, so neither a drain nor
+        disabled publishing forbids it."""
+        if self.refusal and not (moved and self.refusal in (DRAINING, WritesDisabled.REASON)):
             raise self._refused()
         if due_ns:
             self.age_bound.check(due_ns - self.context.clock.wall_ns())
         if leader.number not in self.outboxes:  # its leader counts elsewhere
             self.depth_bound.check(count)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
 
     def _refused(self) -> Refused:
         disabled = self.refusal == WritesDisabled.REASON
@@ -310,7 +296,7 @@ class TopicPublishing:
     def refusal_by(self, asked: Mapping[int, int]) -> str:
         """Why these partitions do not take so many messages now; empty when they do: the kernel
         has room for them."""
-        reasons = [self.refusal, *(self.taker(number).refusal for number in asked)]
+        reasons = [self.refusal, *(self.partition(number).refusal for number in asked)]
         first = next(filter(None, reasons), "")
         here = {number: count for number, count in asked.items() if self.leads(number)}
         return first or self.depth_bound.reason(sum(here.values()), here)
