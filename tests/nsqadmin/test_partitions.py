@@ -7,7 +7,6 @@ import pytest
 
 from cases import each
 from penstock.nsqadmin import aggregate
-from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.channel_messages import ChannelMessages, Move
 from penstock.nsqadmin.messages import LogAddress
@@ -133,7 +132,8 @@ def test_a_topic_on_silent_nodes_is_not_unknown() -> None:
 
 
 def test_the_document_of_the_api_has_them() -> None:
-    nodes = [NodeStats(NsqdAddress(host, host, 0, 1, "1"), document(36)) for host in ("a", "b")]
+    nodes = [NodeState(f"{host}:1", NsqdAddress(host, host, 0, 1, "1"), document(36))
+             for host in ("a", "b")]  # fmt: skip
     found = aggregate.topic("t", nodes)
     rows = found["partitions"]
     assert [(one["node"], one["partition"], one["message_count"]) for one in rows] == [

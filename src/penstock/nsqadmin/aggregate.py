@@ -8,11 +8,14 @@ lacks fields, and that is no reason to show no page. Where a topic has several p
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from penstock.nsqadmin.upstream import NsqdAddress, whole
+from penstock.nsqadmin.snapshot import NodeState
+from penstock.nsqadmin.upstream import whole
 
 Row = dict[str, Any]
+Said = Mapping[str, Any]  # a row of `/stats`
+Placed = tuple[NodeState, Said]
 
 _TOPIC_COUNTS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count")
 _LOCAL_COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
@@ -31,20 +34,8 @@ _CLIENT_DEFAULTS: Row = {
 TOPOLOGY = ("topology_zone", "topology_region")
 
 
-class NodeStats(NamedTuple):
-    producer: NsqdAddress
-    document: Mapping[str, Any]
-
-    @property
-    def node(self) -> str:
-        return self.producer.address
-
-
-Placed = tuple[NodeStats, Row]  # a row of `/stats`, and whose it is
-
-
-def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
-    rows = [(node, row) for node in nodes for row in topic_rows(node.document, name)]
+def topic(name: str, nodes: Iterable[NodeState]) -> Row:
+    rows = [(node, row) for node in nodes if (row := node.row(name))]
     channels: dict[str, list[Placed]] = {}
     for node, row in rows:
         for one in row.get("channels") or ():
@@ -54,15 +45,9 @@ def topic(name: str, nodes: Iterable[NodeStats]) -> Row:
     return _document(rows, {"topic_name": name}, _TOPIC_COUNTS, {"channels": sums}, parts)
 
 
-def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | None:
+def channel(topic_name: str, name: str, nodes: Iterable[NodeState]) -> Row | None:
     """The channel over all nodes, with its clients; None when no node has it."""
-    rows = [
-        (node, row)
-        for node in nodes
-        for above in topic_rows(node.document, topic_name)
-        for row in above.get("channels") or ()
-        if row.get("channel_name") == name
-    ]
+    rows = [(node, row) for node in nodes if (row := node.row(topic_name, name))]
     if not rows:
         return None
     parts = [_channel_part(*one, topic_name, with_clients=True) for one in rows]
@@ -74,7 +59,7 @@ def channel(topic_name: str, name: str, nodes: Iterable[NodeStats]) -> Row | Non
     }
 
 
-def node(stats: NodeStats) -> Row:
+def node(stats: NodeState) -> Row:
     topics = []
     for row in stats.document.get("topics") or ():
         name = row.get("topic_name", "")
@@ -84,21 +69,21 @@ def node(stats: NodeStats) -> Row:
         topics.append(_topic_part(stats, row) | {"channels": channels})
     clients = [client for one in topics for part in one["channels"] for client in part["clients"]]
     return {
-        "node": stats.node,
+        "node": stats.address,
         "topics": sorted(topics, key=lambda one: str(one["topic_name"])),
         "total_messages": sum(one["message_count"] for one in topics),
         "total_clients": len(clients),
     }
 
 
-def counter(nodes: Iterable[NodeStats]) -> Row:
+def counter(nodes: Iterable[NodeState]) -> Row:
     found: Row = {}
     for one in nodes:
         for row in one.document.get("topics") or ():
             for part in row.get("channels") or ():
-                names = (row["topic_name"], part["channel_name"], one.node)
+                names = (row["topic_name"], part["channel_name"], one.address)
                 found[":".join(names)] = {
-                    "node": one.node,
+                    "node": one.address,
                     "topic_name": row["topic_name"],
                     "channel_name": part["channel_name"],
                     "message_count": whole(part, "message_count"),
@@ -106,19 +91,15 @@ def counter(nodes: Iterable[NodeStats]) -> Row:
     return found
 
 
-def topic_rows(document: Mapping[str, Any], name: str) -> list[Row]:
-    return [row for row in document.get("topics") or () if row.get("topic_name") == name]
-
-
 # --- one document, of a node's row or of several ---
 
 
-def _topic_part(node: NodeStats, row: Row) -> Row:
+def _topic_part(node: NodeState, row: Said) -> Row:
     names = {"topic_name": row.get("topic_name", "")}
     return _document([(node, row)], names, _TOPIC_COUNTS, {"channels": []})
 
 
-def _channel_part(node: NodeStats, row: Row, topic: str, with_clients: bool = False) -> Row:
+def _channel_part(node: NodeState, row: Said, topic: str, with_clients: bool = False) -> Row:
     names = {"topic_name": topic, "channel_name": row.get("channel_name", "")}
     clients = [_client_row(node, one) for one in row.get("clients") or ()]
     below = {"clients": clients if with_clients else None}
@@ -138,9 +119,9 @@ def _document(
     """`parts`: it is their sum. Near and far deliveries that are 0 are left out, as official."""
     found = {key: sum(_counted(row, key) for _, row in rows) for key in counts}
     found["memory_depth"] = found["depth"] - found["backend_depth"]
-    partitions = [{"node": node.node, **part}
+    partitions = [{"node": node.address, **part}
                   for node, row in rows for part in row.get("partitions") or ()]  # fmt: skip
-    host = "*" if parts is not None else rows[0][0].node
+    host = "*" if parts is not None else rows[0][0].address
     return {
         "node": host,
         "hostname": "" if parts is not None else rows[0][0].producer.hostname,
@@ -154,7 +135,7 @@ def _document(
     }
 
 
-def _counted(row: Row, key: str) -> int:
+def _counted(row: Said, key: str) -> int:
     if key == "delivery_msg_count":
         return sum(whole(row, one) for one in _LOCAL_COUNTS)
     if key == "client_count":
@@ -162,8 +143,8 @@ def _counted(row: Row, key: str) -> int:
     return whole(row, key)
 
 
-def _client_row(node: NodeStats, row: Row) -> Row:
-    shown: Row = {"node": node.node}
+def _client_row(node: NodeState, row: Said) -> Row:
+    shown: Row = {"node": node.address}
     for key, default in _CLIENT_DEFAULTS.items():
         shown[key] = row[key] if isinstance(row.get(key), type(default)) else default
     since_s = time.time() - shown["connect_ts"]
@@ -173,7 +154,7 @@ def _client_row(node: NodeStats, row: Row) -> Row:
     return shown | {key: row[key] for key in TOPOLOGY if row.get(key)}
 
 
-def _e2e(rows: list[Row], names: Row, host: str) -> Row:
+def _e2e(rows: list[Said], names: Row, host: str) -> Row:
     """Percentiles of several nodes can't be added: their range, and the average by messages."""
     given = [row.get("e2e_processing_latency") or {} for row in rows]
     by_quantile: dict[float, list[tuple[float, int]]] = {}

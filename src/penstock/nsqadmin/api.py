@@ -20,10 +20,11 @@ from penstock.net.query import whole_number
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import OfCluster
-from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
+from penstock.nsqadmin.aggregate import TOPOLOGY
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, Gate, LoginWanted
 from penstock.nsqadmin.messages import InputInvalid
+from penstock.nsqadmin.snapshot import NodeState
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import NSQD, NsqdAddress, Upstream, UpstreamFailed
 from penstock.nsqdapi.calls import stats_query
@@ -114,12 +115,14 @@ async def document_of(request: Request) -> Document:
 async def node_stats(
     upstream: Upstream, producers: list[NsqdAddress], topic: str = "", channel: str = "",
     clients: bool = False,
-) -> tuple[list[NodeStats], str]:  # fmt: skip
+) -> tuple[list[NodeState], str]:  # fmt: skip
     """Of those that answer as an nsqd does, and a warning about the others."""
     named, query = {one.address: one for one in producers}, stats_query(topic, channel, clients)
 
-    async def read(address: str) -> NodeStats:
-        found = NodeStats(named[address], await upstream.document(address, "/stats", query))
+    async def read(address: str) -> NodeState:
+        found = NodeState(
+            address, named[address], await upstream.document(address, "/stats", query)
+        )
         aggregate.node(found), aggregate.counter([found])  # where they fail, it is its fault
         return found
 

@@ -23,6 +23,7 @@ from penstock.nsqadmin.api import ApiError, Document, document_of, node_stats, o
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.runs import run_row, run_whole
+from penstock.nsqadmin.snapshot import NodeState
 from penstock.nsqadmin.traces import Seeker
 from penstock.nsqadmin.upstream import warnings
 from penstock.trace.search import row_of
@@ -92,9 +93,7 @@ async def channel(call: Call, topic: str, channel: str) -> Document:
     return {**found, "message": warning}
 
 
-async def _stats_of(
-    deps: Deps, topic: str, channel: str = ""
-) -> tuple[list[aggregate.NodeStats], str]:
+async def _stats_of(deps: Deps, topic: str, channel: str = "") -> tuple[list[NodeState], str]:
     producers, warning = await deps.upstream.producers_of(topic)
     found, missed = await node_stats(deps.upstream, producers, topic, channel, bool(channel))
     return found, warnings(warning, missed)
