@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.appends import Stored, publish_located
+from penstock.broker.partition.appends import Content, Stored, publish_located
 
 from .world import Running, eventually
 
@@ -41,7 +40,7 @@ def put(
 ) -> None:
     """Messages into this partition, in one batch; stored when this returns."""
     outcomes: list[object] = []
-    letters = [DeadLetterContent(body, dict(sections or {})) for body in bodies]
+    letters = [Content(body, dict(sections or {})) for body in bodies]
 
     def publish() -> None:
         group = nsqd.daemon.broker.topics[topic].leader(partition).group

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.partition.appends import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
+from penstock.broker.partition.appends import Content, Stored, TracedDone, content
 from penstock.errors import PenstockError, TooMuchWaiting
-from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
+from penstock.kernel import BadPub, Cut, Event, Tail, Verb
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits, WithTopic
 from penstock.wire import trace_ids
@@ -47,37 +47,6 @@ SINGLE = (b"PUB", b"DPUB", b"PUB_TRACE", b"PUB_EXT")  # their body is one messag
 PUB_TRACE, MPUB_TRACE = b"PUB_TRACE", b"MPUB_TRACE"
 _TRACE_FAULTS = {PUB_TRACE: Fault.PUB_FAILED, MPUB_TRACE: Fault.MPUB_FAILED}
 Start = Callable[[TracedDone], None]
-_ENTRY_BYTES = 8  # of a key or of headers, in the trailer, beside the value
-
-
-class Headed(NamedTuple):
-    headers: bytes  # empty: none are kept
-    key: bytes | None
-    trace_id: int  # as its publisher gave it; 0: none
-    body: bytes
-    context_id: int = 0  # of its trace context, where there is no such id
-
-    @property
-    def sections(self) -> dict[int, int | bytes]:
-        found: dict[int, int | bytes] = {}
-        if self.trace_id or self.context_id:
-            found[Section.TRACE] = self.trace_id or self.context_id
-        if self.key is not None:
-            found[Section.KEY] = self.key
-        if self.headers:
-            found[Section.HEADERS] = self.headers
-        return found
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes in the log, without its share of the batch's header."""
-        total = LENGTH_BYTES + len(self.body)
-        for value in self.sections.values():
-            total += _ENTRY_BYTES + len(value) if isinstance(value, bytes) else TRACE_BYTES
-        return total
-
-
-Messages = Sequence[Traced | Headed]
 
 
 class Publishing:
@@ -167,7 +136,7 @@ class Publishing:
         body: bytes,
     ) -> None:
         """A PUB_EXT with a trace id: its answer has the position of the message."""
-        leader, message = tail.owner, Headed(headers, key, trace_id, body)
+        leader, message = tail.owner, content(body, trace_id, key, headers)
         topic, partition = leader.topic, leader.number
 
         def publish(done: TracedDone) -> None:
@@ -220,10 +189,10 @@ class Publishing:
 
         def take(session: Session, body: bytes) -> None:
             if command == PUB_TRACE:
-                messages = [Traced(*trace_ids.split_one(body))]
+                split = [trace_ids.split_one(body)]
             else:
                 split = trace_ids.split_many(body, options.max_msg_size)
-                messages = [Traced(*one) for one in split]
+            messages = [content(body, trace_id) for trace_id, body in split]
 
             def publish(topic: Topic) -> None:
                 check(topic)
@@ -262,8 +231,9 @@ class Publishing:
         self._waits.with_leave(session, command, topic, b"", find)
 
     def _publish(
-        self, session: Session, topic: Topic, messages: Messages, fault: Fault, publish: Start
-    ) -> None:
+        self, session: Session, topic: Topic, messages: Sequence[Content], fault: Fault,
+        publish: Start,
+    ) -> None:  # fmt: skip
         """Publish, and answer once it is stored. Raises WireFault when publishes are refused."""
         first, name = messages[0], topic.name.encode()
 

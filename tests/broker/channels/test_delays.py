@@ -8,8 +8,7 @@ from cases import fresh_seed
 from penstock import limits
 from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.dead_letter import DeadLetterContent
-from penstock.broker.partition.appends import Stored, publish_located
+from penstock.broker.partition.appends import Content, Stored, publish_located
 from penstock.kernel import Section, Stray
 
 from ..replicas.cluster_world import BILLING, Cluster, Node
@@ -133,7 +132,7 @@ class Story:
         group = self.world.broker.find_topic("news").leader().group
         ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in given]
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
-        letters = [DeadLetterContent(body, one) for body, one in zip(given, sections, strict=True)]
+        letters = [Content(body, one) for body, one in zip(given, sections, strict=True)]
         outcome = Outcome()
         publish_located(
             group,

@@ -8,8 +8,8 @@ import pytest
 
 from cases import ended
 from penstock import limits
-from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.channels.reading import Range, TopicReader, find_id
+from penstock.broker.partition.appends import Content
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header
 
@@ -134,7 +134,7 @@ def test_own_ids_and_trace_ids_are_found(start: Start) -> None:
     world = published(start)
     topic = world.broker.find_topic("news")
     sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
-    letters = [DeadLetterContent(b"plain", {}), DeadLetterContent(b"carried", sections)]
+    letters = [Content(b"plain", {}), Content(b"carried", sections)]
     topic.publish_dead_letters(letters, lambda error, position: None)
     world.turns()
     read = reader(world)

@@ -7,8 +7,9 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.dead_letter import DeadLetterContent, origin
+from penstock.broker.channels.dead_letter import origin
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
+from penstock.broker.partition.appends import Content
 from penstock.errors import PenstockError, Refused
 from penstock.kernel import Section
 from sim.clock import START_WALL_NS
@@ -162,7 +163,7 @@ def test_headers_of_its_own_come_back_without_the_origin(
 ) -> None:
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch")
-    letter = DeadLetterContent(b"x", {Section.HEADERS: headers, Section.KEY: b"k"})
+    letter = Content(b"x", {Section.HEADERS: headers, Section.KEY: b"k"})
     world.broker.find_topic("t").publish_dead_letters([letter], lambda error, position: None)
     world.turns()
     requeue_all(consumer)
@@ -180,7 +181,7 @@ def test_a_redriven_message_goes_to_the_partition_of_its_key(world: World) -> No
     consumer = world.consumer("t", "ch")
     consumer.channel.configure({"max_attempts": 1})
     for key in (b"a", b"b", b"c", b"d") * 2:
-        letter = DeadLetterContent(key, {Section.KEY: key})
+        letter = Content(key, {Section.KEY: key})
         topic.publish_located([letter], 0, print, topic.partition_of_key(key))
     world.turns()
     requeue_all(consumer)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.channels.dead_letter import DeadLetterContent
+from penstock.broker.partition.appends import Content
 from penstock.broker.ports import Led, PeerLane
 from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
@@ -142,7 +142,7 @@ def test_a_batch_of_an_idempotent_producer_is_published_as_one(here: Node, there
 
 
 def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:
-    letter = DeadLetterContent(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
+    letter = Content(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
     received: list[PenstockError | None] = []
     here.forwarding.carry("dead", [letter], received.append)
     here.pass_to(there)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock import limits
-from penstock.broker.partition.appends import Traced
+from penstock.broker.partition.appends import content
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.ports import Led
 from penstock.broker.replicas.forwarding import Forwarding
@@ -57,7 +57,7 @@ class TestOfACluster:
     ) -> None:
         topic = cluster.nodes[0].topic
         topic.publish([b"a", b"b"], 0, nothing, partition=1)
-        topic.publish_located([Traced(42, b"a")], 0, nothing, partition=1)
+        topic.publish_located([content(b"a", 42)], 0, nothing, partition=1)
         assert topic.outboxes[1].tail.open_count == 3
         assert topic.refusal_by({0: 1, 1: 1}) == ""
         cluster.run()
@@ -121,7 +121,7 @@ def test_a_stopped_partition_refuses_only_its_own_publishes(broken: World) -> No
         topic.publish([b"x"], 0, nothing, partition=1)
     assert str(caught.value) == reason
     with pytest.raises(Refused):
-        topic.publish_located([Traced(42, b"x")], 0, nothing, partition=1)
+        topic.publish_located([content(b"x", 42)], 0, nothing, partition=1)
     keys = {topic.partition_of_key(number.to_bytes(8, "big")): number for number in range(50)}
     with pytest.raises(Refused):
         topic.publish_stamped(Stamp(keys[1], 0, 0), [b"x"], 0, nothing)
@@ -137,7 +137,7 @@ def test_disabled_publishing_is_reported_by_every_command(world: World) -> None:
     world.broker.writes_disabled = WritesDisabledFor.ALL
     for publish in (
         lambda: topic.publish([b"x"], 0, nothing),
-        lambda: topic.publish_located([Traced(42, b"x")], 0, nothing),
+        lambda: topic.publish_located([content(b"x", 42)], 0, nothing),
         lambda: topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, nothing),
     ):
         with pytest.raises(WritesDisabled):

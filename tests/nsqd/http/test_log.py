@@ -10,7 +10,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.channels.dead_letter import DeadLetterContent
+from penstock.broker.partition.appends import Content
 from penstock.kernel import Section, decode_columns
 from penstock.log.head import HEAD_BYTES
 
@@ -154,9 +154,7 @@ def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
     }
     topic = nsqd.daemon.broker.topics["full"]
     nsqd.call(
-        lambda: topic.publish_dead_letters(
-            [DeadLetterContent(b"x", sections)], lambda error, position: None
-        )
+        lambda: topic.publish_dead_letters([Content(b"x", sections)], lambda error, position: None)
     )
     assert nsqd.request("POST", "/pub?topic=full", b"y").status == 200
     status, document = nsqd.ask("GET", "/message/get?topic=full&id=0000000000000abc")

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.broker.partition.appends import Content
 from penstock.kernel import Cause, Section, StrayRecord
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ CAUSES = {
     Cause.REQUEUED: "requeued",
     Cause.DISCONNECTED: "disconnected",
 }
-
-
-class DeadLetterContent(NamedTuple):
-    """A message to publish, and the contents of its batch's trailer about it."""
-
-    body: bytes
-    sections: dict[int, int | bytes]
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,7 +46,7 @@ def _headers(text: bytes) -> dict[str, Any]:
         return {}
 
 
-def dead_letter(stored: Message, record: StrayRecord, channel: Channel) -> DeadLetterContent:
+def dead_letter(stored: Message, record: StrayRecord, channel: Channel) -> Content:
     headers = _headers(stored.headers)
     cause = CAUSES.get(Cause(record.cause), "")
     headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts, cause)
@@ -66,16 +60,16 @@ def origin(stored: Message) -> Origin | None:
         return None  # a client published it there
 
 
-def redriven_content(stored: Message) -> DeadLetterContent:
+def redriven_content(stored: Message) -> Content:
     """A dead letter on its way back: the message, with attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)
     return _moved(stored, stored.id, headers)
 
 
-def _moved(stored: Message, id: int, headers: dict[str, Any]) -> DeadLetterContent:
+def _moved(stored: Message, id: int, headers: dict[str, Any]) -> Content:
     sections = {kind: value for kind, value in stored.sections.items() if kind == Section.KEY}
     sections |= {Section.TIMESTAMP: stored.timestamp_ns, Section.ID: id}
     if headers:
         sections[Section.HEADERS] = msgspec.json.encode(headers)
-    return DeadLetterContent(stored.body, sections)
+    return Content(stored.body, sections)

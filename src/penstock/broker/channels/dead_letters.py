@@ -44,15 +44,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.channels.dead_letter import (
-    DeadLetterContent,
-    dead_letter,
-    origin,
-    redriven_content,
-)
+from penstock.broker.channels.dead_letter import dead_letter, origin, redriven_content
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.partition.appends import MessagePosition
+from penstock.broker.partition.appends import Content, MessagePosition
 from penstock.broker.ports import NewTopic
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.topics.publishing import ANY
@@ -176,12 +171,12 @@ class DeadLetters:
 
     def _dead_letters(
         self, channel: Channel, window: Window, records: list[StrayRecord]
-    ) -> dict[int, DeadLetterContent]:
+    ) -> dict[int, Content]:
         """Returns dead letters by id. Corrupt messages are skipped or waited for, as for
         deliveries. Messages beyond the bound are offered again later."""
         leader: Leader = window.owner.topic.leader(window.tail.partition)
         reader = MessageReader(leader.log)
-        dead_letters: dict[int, DeadLetterContent] = {}
+        dead_letters: dict[int, Content] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
             if bytes_left <= 0:
@@ -199,9 +194,7 @@ class DeadLetters:
                     self._put_back(channel, window, [record.id], error)
         return dead_letters
 
-    def _publish(
-        self, channel: Channel, window: Window, dead_letters: dict[int, DeadLetterContent]
-    ) -> None:
+    def _publish(self, channel: Channel, window: Window, dead_letters: dict[int, Content]) -> None:
         def done(error: PenstockError | None) -> None:
             self._end(window, dead_letters)
             if error is not None:
@@ -221,9 +214,7 @@ class DeadLetters:
                 raise
             self._context.engine.wake()
 
-    def _send(
-        self, channel: Channel, dead_letters: list[DeadLetterContent], done: MetadataDone
-    ) -> None:
+    def _send(self, channel: Channel, dead_letters: list[Content], done: MetadataDone) -> None:
         """Publish to the dead-letter topic. May raise PenstockError instead of calling `done`."""
         metadata, name = channel.topic.metadata, channel.dead_letter_topic
         if metadata is None:
@@ -239,7 +230,7 @@ class DeadLetters:
         self,
         channel: Channel,
         metadata: ClusterMetadata,
-        dead_letters: list[DeadLetterContent],
+        dead_letters: list[Content],
         done: MetadataDone,
     ) -> None:
         """The topic and its channel are made first, if they are not there."""

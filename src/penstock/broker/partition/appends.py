@@ -4,7 +4,7 @@ wait for them, and publishes that report the position of their first message."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.kernel import Section, id_at
@@ -110,22 +110,44 @@ class LogAppend:
             done(error)
 
 
-LENGTH_BYTES = 4  # of a message, in its batch
-TRACE_BYTES = 12  # of its trace id, in the trailer
+_LENGTH_BYTES = 4  # of a message, in its batch
+_NUMBER_BYTES = 12  # of a trace id, in the trailer
+_ENTRY_BYTES = 8  # of a key or of headers there, beside the value
 
 
-class Traced(NamedTuple):
-    trace_id: int  # 0: none
+class Content(NamedTuple):
+    """A message, and the entries of its trailer."""
+
     body: bytes
+    sections: Sections
 
     @property
-    def sections(self) -> Sections:
-        return {Section.TRACE: self.trace_id} if self.trace_id else {}
+    def trace_id(self) -> int:
+        """0: none."""
+        found = self.sections.get(Section.TRACE)
+        return found if isinstance(found, int) else 0
 
     @property
     def stored_bytes(self) -> int:
         """Bytes in the log, without its share of the batch's header."""
-        return LENGTH_BYTES + len(self.body) + (TRACE_BYTES if self.trace_id else 0)
+        total = _LENGTH_BYTES + len(self.body)
+        for value in self.sections.values():
+            total += _ENTRY_BYTES + len(value) if isinstance(value, bytes) else _NUMBER_BYTES
+        return total
+
+
+def content(
+    body: bytes, trace_id: int = 0, key: bytes | None = None, headers: bytes = b""
+) -> Content:
+    """Of a client. `trace_id` 0: none; `headers` empty: none are kept."""
+    sections: dict[int, int | bytes] = {}
+    if trace_id:
+        sections[Section.TRACE] = trace_id
+    if key is not None:
+        sections[Section.KEY] = key
+    if headers:
+        sections[Section.HEADERS] = headers
+    return Content(body, sections)
 
 
 class Stored(NamedTuple):
@@ -134,15 +156,6 @@ class Stored(NamedTuple):
 
 
 TracedDone = Callable[[PenstockError | Stored], None]
-
-
-class Content(Protocol):
-    """A message, and the entries of its trailer."""
-
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def sections(self) -> Sections: ...
 
 
 def publish_located(

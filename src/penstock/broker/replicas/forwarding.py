@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import checked_header, put_in_place
+from penstock.broker.partition.appends import Content
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.ports import Led, MetadataDone, PeerLane
 from penstock.broker.replicas.clustered_topic import when_held
@@ -118,7 +118,7 @@ class Forwarding:
     def carry(
         self,
         topic: str,
-        dead_letters: Sequence[DeadLetterContent],
+        dead_letters: Sequence[Content],
         done: MetadataDone,
         partition: int | None = None,
         channel: int = 0,

@@ -49,7 +49,6 @@ from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
 if TYPE_CHECKING:
-    from penstock.broker.channels.dead_letter import DeadLetterContent
     from penstock.broker.context import Context
     from penstock.broker.partition.group_commit import GroupCommit
     from penstock.broker.partition.replica import Replica
@@ -247,7 +246,7 @@ class TopicPublishing:
             self.depth_bound.renew()
 
     def publish_dead_letters(
-        self, dead_letters: Sequence[DeadLetterContent], done: PositionDone, partition: int = ANY
+        self, dead_letters: Sequence[Content], done: PositionDone, partition: int = ANY
     ) -> None:
         """Publish messages with their history, all into one batch; `done` receives the position of
         the first. Raises Refused, also for temporary reasons."""

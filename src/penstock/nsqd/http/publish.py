@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from penstock.broker.partition.appends import Sections, Stored, Traced
+from penstock.broker.partition.appends import Content, Sections, Stored, content
 from penstock.broker.topics.publishing import ANY
 from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
@@ -35,7 +35,6 @@ from penstock.net.exchange import Request, Response
 from penstock.nsqd.http import targets
 from penstock.nsqd.http.arguments import FALSE, TRUE
 from penstock.nsqd.http.deps import Call, Deps, parameters_of, unavailable
-from penstock.nsqd.publishing import Headed
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.trace_ids import split_many
 
@@ -124,7 +123,7 @@ class HttpPublishing:
     def pubtrace(self, call: Call) -> None:
         if not call.request.body:
             raise HttpError(400, "MSG_EMPTY")
-        message = Traced(targets.trace_id_of(call.parameters), call.request.body)
+        message = content(call.request.body, targets.trace_id_of(call.parameters))
         self._publish_traced(call, [message])
 
     def mpubtrace(self, call: Call) -> None:
@@ -135,9 +134,9 @@ class HttpPublishing:
             too_big = error.fault is Fault.MESSAGE_TOO_BIG
             code = (413, "MSG_TOO_BIG") if too_big else (400, "BAD_BODY")
             raise HttpError(*code) from error
-        self._publish_traced(call, [Traced(*one) for one in messages])
+        self._publish_traced(call, [content(body, trace_id) for trace_id, body in messages])
 
-    def _publish_traced(self, call: Call, messages: list[Traced]) -> None:
+    def _publish_traced(self, call: Call, messages: list[Content]) -> None:
         reply = partial(_stored_response, messages[0])
         call.with_topic(lambda topic: self._publish_located(topic, messages, call, reply))
 
@@ -148,13 +147,13 @@ class HttpPublishing:
 
         def publish(topic: Topic) -> None:
             message = _headed(topic, call.request, headers, found)
-            reply = partial(_stored_response, message) if message.trace_id else just_ok
-            self._publish_located(topic, [message], call, reply, message.key)
+            reply = partial(_stored_response, message) if found.trace_id else just_ok
+            self._publish_located(topic, [message], call, reply, found.key)
 
         call.with_topic(publish)
 
     def _publish_located(
-        self, topic: Topic, messages: Sequence[Traced | Headed], call: Call, reply: Reply,
+        self, topic: Topic, messages: Sequence[Content], call: Call, reply: Reply,
         key: bytes | None = None,
     ) -> None:  # fmt: skip
         parameters = call.parameters
@@ -240,16 +239,15 @@ def pack_bodies(pack: Pack, body: bytes) -> list[bytes]:
     return bodies
 
 
-def _headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> Headed:
-    trace_id = found.trace_id or 0
+def _headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> Content:
     if not topic.extended:
         if found.has_others:
             rule = "it takes no headers but key and ##trace_id"
             raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
-        return Headed(b"", found.key, trace_id, request.body)
+        return content(request.body, found.trace_id or 0, found.key)
     headers, context_id = targets.joined(request, headers) or (headers, found.context_id)
-    given = found.trace_id is not None
-    return Headed(headers, found.key, trace_id, request.body, 0 if given else context_id)
+    trace_id = context_id if found.trace_id is None else found.trace_id
+    return content(request.body, trace_id, found.key, headers)
 
 
 # --- answers ---
@@ -263,7 +261,7 @@ def _repeated(response: Response) -> Response:
     return response._replace(headers=(*response.headers, (REPEATED, "true")))
 
 
-def _stored_response(message: Traced | Headed, where: Stored | None) -> Response:
+def _stored_response(message: Content, where: Stored | None) -> Response:
     """The position of an earlier publish is not searched."""
     trace_id = str(message.trace_id)
     if where is None:
