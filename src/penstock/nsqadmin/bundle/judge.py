@@ -17,7 +17,7 @@ import msgspec
 
 from penstock import limits
 from penstock.broker.topics.settings import is_internal
-from penstock.nsqadmin import attention, replication, snapshot
+from penstock.nsqadmin import aggregate, attention, replication, snapshot
 from penstock.nsqadmin.attention import Finding, Thing, Window
 from penstock.nsqadmin.bundle.files import Bundle, Member
 from penstock.nsqadmin.history import Sample, series_of
@@ -113,30 +113,6 @@ class _Topics(msgspec.Struct):
     topics: list[str] = []
 
 
-class _Disk(msgspec.Struct):
-    free_bytes: float | None = None
-    size_bytes: float | None = None
-    sync_slowest_seconds: float | None = None
-
-
-class _Channel(msgspec.Struct):
-    channel_name: str
-
-
-class _Topic(msgspec.Struct):
-    topic_name: str
-    channels: list[_Channel] | None = None
-
-
-class _Stats(msgspec.Struct):
-    """The parts of `/stats` that a snapshot needs."""
-
-    start_time: int = 0
-    health: str = ""
-    topics: list[_Topic] | None = None
-    disk: _Disk | None = None
-
-
 class _Machine(msgspec.Struct):
     memory: dict[str, float] = {}
     cgroup: dict[str, str] = {}
@@ -178,8 +154,8 @@ def _read(bundle: Bundle, name: str, reading: Callable[[Document], T], none: T) 
 
 
 def _stats(document: Document) -> Document:
-    msgspec.convert(document, _Stats)
-    return document
+    aggregate.counter([NodeState("", NsqdAddress("", "", 0, 0, ""), document)])
+    return document  # where counting its messages failed, it is no nsqd's
 
 
 def _nodes(document: Document) -> list[NsqdAddress]:
@@ -209,15 +185,13 @@ def _of_node(node: _Daemon) -> Iterator[Finding]:
     if node.status not in ("200", ""):
         step = "Its log says more; a full or failing disk is the usual cause."
         yield it.bad("is not healthy", node.health or node.status, step)
-    first, last = node.samples
-    starts = {first.get("start_time"), last.get("start_time")} - {None}
-    if len(starts) > 1:
+    last = node.state(1)
+    if len({node.state(0).start_s, last.start_s} - {0}) > 1:
         why = "Between the two samples: something ends it and starts it again."
         step = "See its log, and the system's: out of memory, or a supervisor's check."
         yield it.bad("has just started again", why, step)
-    disk = last.get("disk") or {}
-    floor, free = node.config.get("min_disk_free"), disk.get("free_bytes") or 0
-    if isinstance(floor, int) and floor and disk.get("size_bytes"):
+    floor, free = node.config.get("min_disk_free"), last.disk.get("free_bytes", 0)
+    if isinstance(floor, int) and floor and last.disk.get("size_bytes"):
         refused = f"publishes are refused below {floor / 1e9:,.1f} GB."
         why = f"{free / 1e9:,.1f} GB are free, and {refused}"
         step = "Empty channels nobody reads, lower -retain-age and -retain-bytes, or grow the disk."
