@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from penstock import limits
-from penstock.broker.commits.apps import NOBODY, Ref
+from penstock.broker.commits.apps import Ref
 from penstock.broker.commits.commit import Committed
-from penstock.broker.commits.stages import Block
+from penstock.broker.commits.stage_file import StageHead
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch
 from sim.disk import SimDisk
@@ -31,11 +33,16 @@ def on(disk: SimDisk, **options: object) -> World:
     return World.start(Path("/data"), [], disk=disk, **options)
 
 
+class Block(NamedTuple):
+    head: StageHead  # but for its topic
+    body: bytes
+
+
 def block(name: str, *text: bytes, batch_max: int = 2, partition: int = 0) -> Block:
     """Batches of two messages each."""
     appends = [text[at : at + batch_max] for at in range(0, len(text), batch_max)]
     data = b"".join(encode_batch(list(append), 0, 0, 0) for append in appends)
-    return Block(name, data, len(text), NOBODY, partition)
+    return Block(StageHead("", "", name, len(text), len(data), 0, partition), data)
 
 
 class Answers:
@@ -68,9 +75,15 @@ def pass_ns(world: World, ns: int = limits.SECOND) -> None:
 
 def put(world: World, topic: str, one: Block) -> Answers:
     answers = Answers()
-    world.broker.commits.stages.put(world.broker.topic(topic), one, answers)
+    begin(world, topic, one, answers)
     settle(world)
     return answers
+
+
+def begin(world: World, name: str, one: Block, answers: Answers) -> None:
+    topic = world.broker.topic(name)
+    of_topic = {"topic": name, "identity": topic.identity, "created_ns": world.clock.wall_ns()}
+    world.broker.commits.stages.put(topic, replace(one.head, **of_topic), one.body, answers)
 
 
 def stage_in_both(world: World, *text: bytes) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.apps import Ref, StageOwner
+from penstock.broker.commits.apps import Ref
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
-from ..staging import Answers, block, commit, done, on, pass_ns, put, settle, stored
+from ..staging import Answers, Block, begin, block, commit, done, on, pass_ns, put, settle, stored
 from ..world import Start, World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -23,11 +23,9 @@ def files(world: World) -> list[str]:
 
 def test_the_same_name_while_it_is_written(world: World) -> None:
     world.threads.held = True
-    topic, answers = world.broker.topic("t"), [Answers(), Answers(), Answers()]
-    stages = world.broker.commits.stages
-    stages.put(topic, block("x", b"a"), answers[0])
-    stages.put(topic, block("x", b"a"), answers[1])
-    stages.put(topic, block("x", b"b"), answers[2])
+    answers = [Answers(), Answers(), Answers()]
+    for text, one in zip((b"a", b"a", b"b"), answers, strict=True):
+        begin(world, "t", block("x", text), one)
     world.threads.held = False
     world.threads.run()
     settle(world)
@@ -178,8 +176,9 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
 
 def staged(world: World, name: str, app: str, version: int = 0, attempt: str = "a") -> Any:
     """The error, or None."""
-    one = block(name, name.encode())._replace(owner=StageOwner(app, version, attempt))
-    return put(world, "t", one).answers[0]
+    head, body = block(name, name.encode())
+    head.app, head.app_version, head.attempt = app, version, attempt
+    return put(world, "t", Block(head, body)).answers[0]
 
 
 def names(world: World) -> list[str]:

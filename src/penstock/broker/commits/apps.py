@@ -33,15 +33,6 @@ class Ref(NamedTuple):
     partition: int = 0
 
 
-class StageOwner(NamedTuple):
-    app: str = ""
-    version: int = -1  # of the app, to be committed
-    attempt: str = ""
-
-
-NOBODY = StageOwner()
-
-
 class Stage:
     __slots__ = ("body_at", "directory", "file_name", "head", "pinned")
 
@@ -70,10 +61,6 @@ class Stage:
         return self.body_at + self.head.bytes
 
 
-def owner_of(head: StageHead) -> StageOwner:
-    return StageOwner(head.app, head.app_version, head.attempt)
-
-
 class _App:
     def __init__(self) -> None:
         self.stages: dict[Stage, None] = {}  # as they were staged
@@ -98,7 +85,7 @@ class StageApps:
         app.stages[stage] = None
         app.bytes += stage.head.bytes
         app.used_ns = max(app.used_ns, stage.head.created_ns)
-        self._meet(app, owner_of(stage.head))
+        self._meet(app, stage.head)
 
     def remove(self, stage: Stage) -> None:
         app = self._apps.get(stage.head.app)
@@ -107,27 +94,27 @@ class StageApps:
             app.bytes -= stage.head.bytes
             self._drop_empty(stage.head.app, app)
 
-    def begin(self, owner: StageOwner) -> list[Stage]:
+    def begin(self, head: StageHead) -> list[Stage]:
         """Begin to write a stage. Returns the stages of attempts that it replaces; raises
         StageSuperseded when a newer attempt has replaced its own."""
-        app = self._apps.setdefault(owner.app, _App())
-        attempts = list(app.attempts.get(owner.version, ()))
-        if owner.attempt in attempts[:-1]:
-            raise StageSuperseded(owner.app, owner.version)
-        is_new = owner.attempt not in attempts
-        self._meet(app, owner)
+        app = self._apps.setdefault(head.app, _App())
+        attempts = list(app.attempts.get(head.app_version, ()))
+        if head.attempt in attempts[:-1]:
+            raise StageSuperseded(head.app, head.app_version)
+        is_new = head.attempt not in attempts
+        self._meet(app, head)
         app.writing += 1
-        return list(self._older(app, owner.version)) if is_new and attempts else []
+        return list(self._older(app, head.app_version)) if is_new and attempts else []
 
-    def end(self, owner: StageOwner) -> None:
-        app = self._apps[owner.app]
+    def end(self, name: str) -> None:
+        app = self._apps[name]
         app.writing -= 1
-        self._drop_empty(owner.app, app)
+        self._drop_empty(name, app)
 
-    def _meet(self, app: _App, owner: StageOwner) -> None:
-        attempts = app.attempts.setdefault(owner.version, [])
-        if owner.attempt not in attempts:
-            attempts.append(owner.attempt)
+    def _meet(self, app: _App, head: StageHead) -> None:
+        attempts = app.attempts.setdefault(head.app_version, [])
+        if head.attempt not in attempts:
+            attempts.append(head.attempt)
             del attempts[: -limits.STAGE_ATTEMPTS_MAX]
 
     def _drop_empty(self, name: str, app: _App) -> None:
@@ -144,19 +131,19 @@ class StageApps:
 
     # --- bounds ---
 
-    def refusal_of(self, owner: StageOwner) -> str:
+    def refusal_of(self, name: str) -> str:
         """Why this app may not stage the block that it has begun; "" when it may."""
-        app = self._apps.get(owner.app)
-        most = limits.STAGES_APP_MAX if owner.app else limits.STAGES_NAMELESS_MAX
+        app = self._apps.get(name)
+        most = limits.STAGES_APP_MAX if name else limits.STAGES_NAMELESS_MAX
         if app is None or app.count <= most:
             return ""
-        if not owner.app:
+        if not name:
             return (
                 f"{most} stages of writers that name no app are waiting already: commit them, "
                 "abort those that are not wanted, or name an app"
             )
         return (
-            f"app {owner.app} has {most} stages already, the most that one commit takes: "
+            f"app {name} has {most} stages already, the most that one commit takes: "
             f"stage larger blocks (Spark: stageBytes), or write less at a time. {HOW_TO_ABORT}"
         )
 

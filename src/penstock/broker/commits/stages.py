@@ -22,18 +22,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock import errors, limits
-from penstock.broker.commits.apps import (
-    HOW_TO_ABORT,
-    NOBODY,
-    Ref,
-    Stage,
-    StageApps,
-    StageOwner,
-    refused_for_all,
-)
+from penstock.broker.commits.apps import HOW_TO_ABORT, Ref, Stage, StageApps, refused_for_all
 from penstock.broker.commits.retry import Retries
 from penstock.broker.commits.stage_file import (
     PROBE_NAMES,
@@ -61,16 +53,6 @@ if TYPE_CHECKING:
 StageDone = Callable[[errors.PenstockError | None], None]
 
 _log = logging.getLogger("penstock.broker")
-
-
-class Block(NamedTuple):
-    """Checked batches to stage (`blocks.py`)."""
-
-    name: str
-    body: bytes
-    messages: int
-    owner: StageOwner = NOBODY
-    partition: int = 0
 
 
 class Stages:
@@ -180,61 +162,70 @@ class Stages:
 
     # --- staging ---
 
-    def put(self, topic: Topic, block: Block, done: StageDone) -> None:
-        """`done` is called once it is on disk, or with the error. Raises Refused, and NotFound when
-        the topic has no such partition. Partitions of a cluster may have their leaders anywhere."""
+    def put(self, topic: Topic, head: StageHead, body: bytes, done: StageDone) -> None:
+        """`body`: checked batches (`blocks.py`). `done` is called once it is on disk, or with the
+        error. Raises Refused, and NotFound when the topic has no such partition. Partitions of a
+        cluster may have their leaders anywhere."""
         if topic.ephemeral:
             raise errors.Refused("nothing can be staged for an ephemeral topic")
-        if block.partition >= topic.partition_count:
-            raise errors.NotFound("partition", str(block.partition))
-        ref = Ref(topic.name, block.name, block.partition)
+        if head.partition >= topic.partition_count:
+            raise errors.NotFound("partition", str(head.partition))
+        ref = Ref(topic.name, head.name, head.partition)
         if ref in self._writing:
-            self._writing[ref].append(lambda: self._put_again(topic, block, done))
+            self._writing[ref].append(lambda: self._put_again(topic, head, body, done))
             return
         stage = self._found.get(ref)
         if stage is not None and stage.head.identity != topic.identity:
             self.discard([stage])
             stage = None
         if stage is None:
-            self._begin(topic, block, done)
+            self._begin(topic, ref, head, body, done)
         else:
-            self._compare(stage, block, done)
+            self._compare(stage, body, done)
 
-    def _put_again(self, topic: Topic, block: Block, done: StageDone) -> None:
+    def _put_again(self, topic: Topic, head: StageHead, body: bytes, done: StageDone) -> None:
         try:
-            self.put(topic, block, done)
+            self.put(topic, head, body, done)
         except errors.PenstockError as error:
             done(error)
 
-    def _begin(self, topic: Topic, block: Block, done: StageDone) -> None:
-        self.discard(self.apps.begin(block.owner))
+    def _begin(self, topic: Topic, ref: Ref, head: StageHead, body: bytes, done: StageDone) -> None:
+        self.discard(self.apps.begin(head))
         try:
-            self._check(topic, block)
+            self._check(topic, head)
         except errors.Refused:
-            self.apps.end(block.owner)
+            self.apps.end(head.app)
             raise
-        self._write(topic, block, done)
+        self._writing[ref] = []
 
-    def _check(self, topic: Topic, block: Block) -> None:
-        refusal = "" if topic.replicated else topic.leader(block.partition).refusal
-        reason = refusal or topic.refusal_of(block.messages)
-        reason = reason or self.apps.refusal_of(block.owner)
+        def ended(error: errors.PenstockError | None) -> None:
+            self.apps.end(head.app)
+            waiting = self._writing.pop(ref)
+            done(error)
+            for again in waiting:
+                again()
+
+        self._write_file(head, body, ended)
+
+    def _check(self, topic: Topic, head: StageHead) -> None:
+        refusal = "" if topic.replicated else topic.leader(head.partition).refusal
+        reason = refusal or topic.refusal_of(head.count) or self.apps.refusal_of(head.app)
         if reason:
             raise errors.Refused(reason)
         if self.count + len(self._writing) >= limits.STAGES_MAX:
             self._give_up_idlest()
             if self.count + len(self._writing) >= limits.STAGES_MAX:
                 raise refused_for_all(limits.STAGES_MAX)
-        self._check_room(block)
+        self._check_room(head)
 
-    def _check_room(self, block: Block) -> None:
+    def _check_room(self, head: StageHead) -> None:
         """A commit copies the stages, so there has to be room for that, too: otherwise the commit
         would be refused, with the disk full until then."""
-        reason = self._context.room_refusal(len(block.body))
-        staged = self.apps.bytes_of(block.owner.app)
+        reason = self._context.room_refusal(head.bytes)
+        staged = self.apps.bytes_of(head.app)
         if not reason and staged:
-            reason = self._context.room_refusal(len(block.body) + staged)
-            reason = reason and f"app {block.owner.app}, with {staged} bytes staged: {reason}"
+            reason = self._context.room_refusal(head.bytes + staged)
+            reason = reason and f"app {head.app}, with {staged} bytes staged: {reason}"
         if reason:
             self._give_up_idlest()  # its room is free when the caller tries again
             raise errors.Refused(f"{reason}. {HOW_TO_ABORT}" if self.bytes else reason)
@@ -246,20 +237,6 @@ class Stages:
             app = stages[0].head.app or "writers that name no app"
             _log.warning("discarding %d stages of %s: disk space is short", len(stages), app)
             self.discard(stages)
-
-    def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
-        head = _head_of(topic, block, self._context.clock.wall_ns())
-        ref = Ref(topic.name, block.name, block.partition)
-        self._writing[ref] = []
-
-        def ended(error: errors.PenstockError | None) -> None:
-            self.apps.end(block.owner)
-            waiting = self._writing.pop(ref)
-            done(error)
-            for again in waiting:
-                again()
-
-        self._write_file(head, block.body, ended)
 
     def _write_file(self, head: StageHead, body: bytes, done: StageDone) -> None:
         line = head_line(head)
@@ -290,9 +267,9 @@ class Stages:
             return None
         return DiskJob(partial(probe_write, self._context.disk, self.path, PROBE_NAMES, length))
 
-    def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
+    def _compare(self, stage: Stage, body: bytes, done: StageDone) -> None:
         path = stage.path
-        job = DiskJob(partial(has_body, self._context.disk, path, stage.body_at, block.body))
+        job = DiskJob(partial(has_body, self._context.disk, path, stage.body_at, body))
 
         def ended(error: OSError | None) -> None:
             if error is not None:
@@ -374,21 +351,6 @@ class Stages:
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._queue.busy)
-
-
-def _head_of(topic: Topic, block: Block, created_ns: int) -> StageHead:
-    return StageHead(
-        topic=topic.name,
-        identity=topic.identity,
-        name=block.name,
-        count=block.messages,
-        bytes=len(block.body),
-        created_ns=created_ns,
-        partition=block.partition,
-        app=block.owner.app,
-        app_version=block.owner.version,
-        attempt=block.owner.attempt,
-    )
 
 
 Ended = Callable[[OSError | None], None]

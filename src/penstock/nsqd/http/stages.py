@@ -7,14 +7,15 @@ of batches, its driver commits all of them, and sends the commit again until it 
 """
 
 from collections.abc import Generator
+from typing import Any
 
 import msgspec
 
 from penstock import errors, limits
-from penstock.broker.commits.apps import NOBODY, CommitParts, Ref, StageOwner
+from penstock.broker.commits.apps import CommitParts, Ref
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
 from penstock.broker.commits.commit import Committed
-from penstock.broker.commits.stages import Block
+from penstock.broker.commits.stage_file import StageHead
 from penstock.broker.topics.topic import Topic
 from penstock.net.api import Answer, HttpError, Parameters, because, error_response, json_response
 from penstock.nsqd.http.arguments import SHOWN_OF_NUMBER, invalid, missing
@@ -46,28 +47,30 @@ class Staging:
         body = call.request.body
 
         def checked(contents: Contents) -> None:
-            block = Block(name, body, contents.messages, owner, partition)
-
             def put(topic: Topic) -> None:
                 self._check_due(topic, contents.due_last_ns)
-                self._put(topic, block, call.answer)
+                head = StageHead(
+                    topic.name, topic.identity, name, contents.messages, len(body),
+                    self._deps.clock.wall_ns(), partition, **owner,
+                )  # fmt: skip
+                self._put(topic, head, body, call.answer)
 
             call.with_topic(put)
 
         work = _refusing(check_blocks(body, self._deps.options.max_msg_size))
         call.in_turns(work, checked)
 
-    def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
+    def _put(self, topic: Topic, head: StageHead, body: bytes, answer: Answer) -> None:
         def done(error: errors.PenstockError | None) -> None:
             if error is not None:
                 self._deps.protocol.refused_count += 1
                 answer(error_response(refusal(error)))
                 return
-            staged = {"stage": block.name, "messages": block.messages, "bytes": len(block.body)}
+            staged = {"stage": head.name, "messages": head.count, "bytes": head.bytes}
             answer(json_response(staged))
 
         try:
-            self._commits.stages.put(topic, block, done)
+            self._commits.stages.put(topic, head, body, done)
         except errors.PenstockError as error:
             done(error)
         self._deps.soon()
@@ -200,19 +203,19 @@ def _check_label(text: str, name: str) -> None:
         raise invalid(name, text, rule, SHOWN_OF_NUMBER)
 
 
-def _owner(call: Call) -> StageOwner:
-    """The writer of a stage; NOBODY when it gives no name."""
+def _owner(call: Call) -> dict[str, Any]:
+    """The writer of a stage, as in its head; nothing when it gives no name."""
     parameters = call.parameters
     if "app" not in parameters:
         for name in ("version", "attempt"):
             if name in parameters:
                 raise HttpError(400, f"MISSING_ARG_APP it is needed with {name}")
-        return NOBODY
+        return {}
     attempt = parameters.get("attempt", "")
     if attempt:
         _check_label(attempt, "attempt")
     version = call.number("version", default=None)
-    return StageOwner(_label(parameters, "app"), version, attempt)
+    return {"app": _label(parameters, "app"), "app_version": version, "attempt": attempt}
 
 
 def _part(call: Call) -> tuple[int, int]:
