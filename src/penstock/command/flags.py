@@ -121,18 +121,10 @@ def options_of(kind: type[Options], values: Mapping[str, Any], **more: Any) -> O
     return kind(**{flag.attribute: values[flag.attribute] for flag in flags_of(kind)}, **more)
 
 
-@dataclass
-class Resolved:
-    """Values by attribute name, and the flags that were set explicitly."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    explicit: dict[str, Any] = field(default_factory=dict)  # by flag name
-
-
 def resolve(
     flags: Sequence[Flag], arguments: Sequence[str], environment: Mapping[str, str]
-) -> Resolved:
-    """Raises UsageError, ConfigError and HelpWanted."""
+) -> dict[str, Any]:
+    """Values by attribute name. Raises UsageError, ConfigError and HelpWanted."""
     given = parse_command_line(flags, arguments)
     if not given.get("version"):
         check_names({variable(flag) for flag in flags}, environment)
@@ -140,8 +132,7 @@ def resolve(
     config_path = given.get("config", from_environment.get("config", ""))
     from_file = read_file(flags, config_path) if config_path else {}
     explicit = ChainMap(given, from_environment, from_file)
-    values = {flag.attribute: explicit.get(flag.name, flag.default) for flag in flags}
-    return Resolved(values, dict(explicit))
+    return {flag.attribute: explicit.get(flag.name, flag.default) for flag in flags}
 
 
 # --- the command line ---

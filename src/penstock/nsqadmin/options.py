@@ -130,7 +130,7 @@ FLAGS = flags_of(Options)
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
-    values = resolve(FLAGS, arguments, environment).values
+    values = resolve(FLAGS, arguments, environment)
     values["base_path"] = normal_base(values["base_path"])
     values["data_path"] = values["data_path"] or default_data_path(environment)
     options = options_of(Options, values)

@@ -14,15 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import limits
-from penstock.command.flags import (
-    Effect,
-    Resolved,
-    check_bounds,
-    flag,
-    flags_of,
-    options_of,
-    resolve,
-)
+from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
 from penstock.command.program import (
     ALLOWED_HOST,
     CONNECT_TIMEOUT,
@@ -217,8 +209,7 @@ FLAGS = flags_of(Options)
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
-    resolved = resolve(FLAGS, arguments, environment)
-    options = make_options(resolved)
+    options = _options(resolve(FLAGS, arguments, environment))
     if not options.version:
         check_bounds(options, FLAGS)
         for one in options.e2e_processing_latency_percentile:
@@ -232,25 +223,21 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     return options
 
 
-def make_options(resolved: Resolved) -> Options:
-    values = dict(resolved.values)
-    values["tls_required"] = _tls_required(resolved)
+def _options(given: Mapping[str, Any]) -> Options:
+    values = {**given, "tls_required": _tls_required(given)}
     percentiles = "e2e_processing_latency_percentile"
     values[percentiles] = tuple(sorted(values[percentiles], reverse=True))
-    values["auth_http_request_method"] = resolved.values["auth_http_request_method"].lower()
-    idle = tuple(
-        flag.name
-        for flag in FLAGS
-        if flag.effect is LATER and resolved.explicit.get(flag.name, flag.default) != flag.default
-    )
+    values["auth_http_request_method"] = given["auth_http_request_method"].lower()
+    idle = tuple(flag.name for flag in FLAGS
+                 if flag.effect is LATER and given[flag.attribute] != flag.default)  # fmt: skip
     # What `/config` shows is what is in force: of these, not the words that the operator wrote.
     everything = {flag.name: values[flag.attribute] for flag in FLAGS}
     return options_of(Options, values, without_effect=idle, all_values=everything)
 
 
-def _tls_required(resolved: Resolved) -> str:
+def _tls_required(given: Mapping[str, Any]) -> str:
     """A policy for client certificates means nothing to a client that may stay in the clear, so
     it implies TLS, as in NSQ, even where -tls-required says false."""
-    text: str = resolved.values["tls_required"]
+    text: str = given["tls_required"]
     wanted = {"1": "true", "0": "false"}.get(text, text)
-    return "true" if wanted == "false" and resolved.values["tls_client_auth_policy"] else wanted
+    return "true" if wanted == "false" and given["tls_client_auth_policy"] else wanted

@@ -55,7 +55,7 @@ FLAGS = flags_of(Options)
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
-    options = options_of(Options, resolve(FLAGS, arguments, environment).values)
+    options = options_of(Options, resolve(FLAGS, arguments, environment))
     if not options.version:
         check_bounds(options, FLAGS)
         check_allowed(options.http_allowed_host)

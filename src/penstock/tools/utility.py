@@ -177,7 +177,7 @@ def entry(
 
     def start(argv: Sequence[str] | None = None) -> int:
         try:  # they have never read the environment
-            values = resolve(flags, sys.argv[1:] if argv is None else argv, {}).values
+            values = resolve(flags, sys.argv[1:] if argv is None else argv, {})
             if values["version"]:
                 print(version_line(program))
                 return 0
