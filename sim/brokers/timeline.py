@@ -35,7 +35,7 @@ class _Recorded(BrokersWorld):
         for name, number in self.topics.all_partitions():
             replicated = node.replicated(name, number)
             if replicated is not None:
-                role, log = (replicated.assignment.role.name, replicated.replica.log)
+                role, log = (replicated.assignment.role, replicated.replica.log)
                 found.append(f"{name}/{number} {role} {log.start_offset}-{log.written_end}")
         return f"{where}life {node.incarnation}: {', '.join(found)}"
 

@@ -220,7 +220,7 @@ def _replica_row(replicated: ReplicatedPartition) -> Row:
     record, leadership = assignment.record, assignment.leadership
     row: Row = {
         "partition": replicated.number,
-        "role": assignment.role.name if leadership is None else "leader",
+        "role": assignment.role if leadership is None else "leader",
         "leader": record.leader.node if record is not None and record.leader is not None else None,
         "epoch": record.epoch if record is not None else 0,
         "in_sync": [member.node for member in record.members] if record is not None else [],

@@ -16,7 +16,6 @@ from itertools import islice
 
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
-from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.context import EpochLedger, ReplicationContext, identity_number
 from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
 from penstock.cluster import keys
@@ -146,7 +145,7 @@ class ClusterNode:
             return None
         assignment = replicated.assignment
         waits = replicated.topic.durability == "disk"
-        stopped = isinstance(assignment.role, Stopped)
+        stopped = assignment.is_stopped
         try:
             extent = replicated.replica.log.extent()
         except StorageError as error:  # it ends, as that of a follower that cannot read does
@@ -349,7 +348,7 @@ class ClusterNode:
             return
         has_failed = replicated.assignment.has_failed
         # A learner that stops changes no record, and a member may do so after it was let go.
-        if has_failed and isinstance(replicated.assignment.role, Stopped):
+        if has_failed and replicated.assignment.is_stopped:
             self.reconciler.due[name.topic] = None
         if has_failed:
             self._failed.add(name)

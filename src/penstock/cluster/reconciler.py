@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from penstock.broker.broker import Broker
-from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster.coordinator import Coordinator, seen_by_view
@@ -233,7 +232,7 @@ class Reconciler:
             return False
         renewed_ns = self._renewed_ns.get(name)
         is_due = renewed_ns is None or self._now_ns - renewed_ns >= REPLICA_RENEWED_NS
-        return is_due and isinstance(replicated.assignment.role, Stopped)
+        return is_due and replicated.assignment.is_stopped
 
     def _give_up(
         self, name: PartitionName, target: Target, replicated: ReplicatedPartition

@@ -106,7 +106,7 @@ class Node(World):
 
     def role(self, partition: int = 0) -> str:
         replicated = self.replica_host.replica(target(partition))
-        return replicated.assignment.role.name if replicated is not None else "none"
+        return replicated.assignment.role if replicated is not None else "none"
 
     def put(self, *bodies: bytes, due_ns: int = 0) -> Outcome:
         """A publish that is not waited for."""

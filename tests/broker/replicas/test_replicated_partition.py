@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from penstock import limits
 from penstock.broker.ports import Led
-from penstock.broker.replicas.assignment import Stopped
 from penstock.broker.replicas.clustered_topic import when_held
 from penstock.broker.replicas.forwarding import ForwardAnswer, Forwarding
 from penstock.broker.replicas.outbox import Outbox
@@ -58,7 +57,7 @@ def test_a_replica_whose_files_are_in_doubt_leads_no_more_and_follows_nobody(
     cluster.run()
     cluster.elect(2)
     for node in nodes:
-        assert isinstance(node.replica_host.replica(target()).assignment.role, Stopped)
+        assert node.replica_host.replica(target()).assignment.is_stopped
         assert node.topic.leaders == []
         assert "a file beside it is corrupt" in node.broker.health
 

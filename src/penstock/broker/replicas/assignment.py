@@ -22,8 +22,8 @@ The roles of a replica among several: how it uses its files, and what the record
 | Leading, and serving | the same | serves publishers and consumers | the same |
 | Stopped | are dropped | – | nothing: it is copied again, as another replica |
 
-A role is an object that is replaced as a whole. When the record begins to list a learner, nothing
-is matched again: it was level.
+A role is replaced as a whole. When the record begins to list a learner, nothing is matched again:
+it was level.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Assignment:
         self.target = owner.target
         log = files.log
         reason = files.own.file.reason if log.stopped is None else log.stopped.reason
-        self.role: Role = Stopped(reason) if reason else Unassigned()
+        self.leadership: Leadership | None = None
+        self.served: Leader | None = None  # of the leadership; None: only elected so far
+        self.follower: LogFollower | None = None
+        self.is_stopped = bool(reason)
         self._replication = host.replication
         self._records = host.records
         self._syncs = context.syncs
@@ -80,13 +83,24 @@ class Assignment:
         replication = self._replication
         return LeaderId(replication.node, replication.incarnation, self.files.own.replica)
 
-    @property
-    def leadership(self) -> Leadership | None:
-        return self.role.leadership if isinstance(self.role, Leading) else None
+    def _become(
+        self,
+        leadership: Leadership | None = None,
+        follower: LogFollower | None = None,
+        stopped: bool = False,
+    ) -> None:
+        """Without either: the files are open, and nothing is served."""
+        self.leadership, self.served, self.follower = leadership, None, follower
+        self.is_stopped = stopped
 
     @property
-    def follower(self) -> LogFollower | None:
-        return self.role.follower if isinstance(self.role, Following) else None
+    def role(self) -> str:
+        """For people."""
+        if self.leadership is not None:
+            return "elected" if self.served is None else "leading"
+        if self.follower is not None:
+            return "follower" if self.follower.listed else "learner"
+        return "stopped" if self.is_stopped else "unassigned"
 
     @property
     def has_failed(self) -> bool:
@@ -95,7 +109,7 @@ class Assignment:
         has_no_room = awaited is Awaited.ROOM
         if awaited is Awaited.EPOCH:  # no promise is stored, so it follows no leader
             has_no_room = bool(self._replication.epoch_ledger.trouble)
-        return has_no_room or isinstance(self.role, Stopped)
+        return has_no_room or self.is_stopped
 
     @property
     def committed(self) -> int:
@@ -109,7 +123,7 @@ class Assignment:
 
     @property
     def restless(self) -> bool:
-        is_elected = isinstance(self.role, Leading) and self.role.served is None
+        is_elected = self.leadership is not None and self.served is None
         return self._is_over or self._promising or is_elected or bool(self._due_epoch)
 
     def set_waits(self, waits: bool) -> None:
@@ -167,7 +181,7 @@ class Assignment:
 
     @property
     def _is_free(self) -> bool:
-        return isinstance(self.role, (Unassigned, Following))
+        return self.leadership is None and not self.is_stopped
 
     def _begin_leadership(self, epoch: int) -> None:
         """The promise is durable. Does the record still name this replica?"""
@@ -191,7 +205,7 @@ class Assignment:
         )
         leadership = Leadership(self.files.log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
-        self.role = Leading(leadership)
+        self._become(leadership)
         # Writes of an earlier leader, which this disk may lack.
         self._syncs.sync(self.files.log, self._synced, awaited=True)
         leadership.work()
@@ -213,14 +227,14 @@ class Assignment:
 
     def _look(self) -> None:
         """Begin to serve once the log as of the election is committed."""
-        role = self.role
-        if not isinstance(role, Leading) or role.served is not None:
+        leadership = self.leadership
+        if leadership is None or self.served is not None:
             return
         if self._is_over or self.files.log.busy:
             return
-        if role.leadership.has_level_tail and self._owner.is_free:
+        if leadership.has_level_tail and self._owner.is_free:
             self._note_in_sync()
-            self.role = Leading(role.leadership, self._owner.serve(role.leadership))
+            self.served = self._owner.serve(leadership)
 
     def _note_in_sync(self) -> None:
         log, own = self.files.log, self.files.own
@@ -251,7 +265,7 @@ class Assignment:
         if leadership is not None and stopped is not None and not self._is_over:
             leadership.failed(stopped.reason)  # by a sync of its own, say
         if leadership is not None and self._is_over:
-            if self._is_busy(self.role):
+            if self._is_busy:
                 return  # `restless`: the turn in which its sync job has ended goes on
             self._clear(leadership)
             self._promise_if_named()  # it may have won an election meanwhile
@@ -262,9 +276,9 @@ class Assignment:
         if self._stop_due and self.leadership is None:
             reason, self._stop_due = self._stop_due, ""
             self._stop_for(reason)
-        if stopped is not None and not isinstance(self.role, Stopped):
+        if stopped is not None and not self.is_stopped:
             self._mark_stopped(stopped.reason)
-            self.role = Stopped(stopped.reason)
+            self._become(stopped=True)
         if self._greeting is not None:
             (node, hello), self._greeting = self._greeting, None
             self.receive(node, hello)
@@ -282,9 +296,9 @@ class Assignment:
     def _stop_for(self, reason: str) -> None:
         if self.follower is not None:
             self.follower.stop(reason)
-        elif not isinstance(self.role, Stopped):
+        elif not self.is_stopped:
             self._mark_stopped(reason)
-            self.role = Stopped(reason)
+            self._become(stopped=True)
 
     def resign(self, reason: str) -> None:
         """The leadership ends, if there is one, and is cleared away at once."""
@@ -293,23 +307,23 @@ class Assignment:
             leadership.leave(reason)
             leadership.on_change()
             self._is_over = False  # what ends while this waits may call `turn`
-            self._syncs.wait_for(lambda: self._is_busy(self.role))
+            self._syncs.wait_for(lambda: self._is_busy)
             self._clear(leadership)
             self._greeting = None
             self.turn()
 
     def _clear(self, leadership: Leadership) -> None:
-        role = self.role
+        is_served = self.served is not None
         self.ended = leadership.machine
         self._committed = leadership.machine.committed
         self._is_over = False
-        self.role = Unassigned()
-        if isinstance(role, Leading) and role.served is not None:
+        self._become()
+        if is_served:
             self._owner.cease()
 
-    def _is_busy(self, role: Role) -> bool:
-        served = role.served if isinstance(role, Leading) else None
-        return self.files.log.busy or (served is not None and served.busy)
+    @property
+    def _is_busy(self) -> bool:
+        return self.files.log.busy or (self.served is not None and self.served.busy)
 
     # --- links and frames ---
 
@@ -337,7 +351,7 @@ class Assignment:
 
     def _may_follow(self, node: int, hello: Hello) -> bool:
         """A leader greets. A greeting of a higher epoch ends a leadership."""
-        if isinstance(self.role, Stopped):
+        if self.is_stopped:
             return False
         leadership = self.leadership
         if leadership is not None:
@@ -351,20 +365,18 @@ class Assignment:
             if self.leadership is not None:
                 self._greeting = node, hello
                 return False
-        if isinstance(self.role, Unassigned):
+        if self.follower is None and not self.is_stopped:
             self._follow()
         return True
 
     def _follow(self) -> None:
         follower = LogFollower(
-            self._replication, self.files, self._syncs, self._health, self._waits, self._stop,
+            self._replication, self.files, self._syncs, self._health, self._waits,
+            lambda _: self._become(stopped=True),
             self._committed, LogWatch(self._owner.replica.producers.appended, self._owner.cut),
         )  # fmt: skip
-        self.role = Following(follower)
+        self._become(follower=follower)
         self._list()
-
-    def _stop(self, reason: str) -> None:
-        self.role = Stopped(reason)
 
     def settle(self) -> None:
         if self.follower is not None:
@@ -375,42 +387,3 @@ class Assignment:
             self.follower.validate()
         elif self.leadership is not None:
             self.leadership.machine.validate()
-
-
-class Unassigned:
-    """The files are open, and nothing is served."""
-
-    name = "unassigned"
-
-
-class Following:
-    """As a learner, until the record lists it."""
-
-    def __init__(self, follower: LogFollower) -> None:
-        self.follower = follower
-
-    @property
-    def name(self) -> str:
-        return "follower" if self.follower.listed else "learner"
-
-
-class Leading:
-    """`served` None: elected, and the earlier part of its log is not known to be committed."""
-
-    def __init__(self, leadership: Leadership, served: Leader | None = None) -> None:
-        self.leadership = leadership
-        self.served = served
-
-    @property
-    def name(self) -> str:
-        return "elected" if self.served is None else "leading"
-
-
-class Stopped:
-    name = "stopped"
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-Role = Unassigned | Following | Leading | Stopped

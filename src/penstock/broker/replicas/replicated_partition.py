@@ -26,7 +26,7 @@ from penstock.broker.channels.cursors import Cursors
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
-from penstock.broker.replicas.assignment import Assignment, Following, Leading, Stopped
+from penstock.broker.replicas.assignment import Assignment
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
 from penstock.broker.replicas.log_follower import Files
@@ -276,7 +276,7 @@ class ReplicatedPartition:
                 self._tables.receive(node, frame)
         elif not isinstance(frame, JournalFrame):
             self.assignment.receive(node, frame)
-        elif self.leadership is None and not isinstance(self.assignment.role, Stopped):
+        elif self.leadership is None and not self.assignment.is_stopped:
             self.channels.receive(node, frame)
         elif (led := self._journals) is not None:
             led.receive(node, frame)
@@ -285,17 +285,18 @@ class ReplicatedPartition:
     def receive_steady(self, node: int, frame: AppendFrame | Acknowledge) -> bool:
         """True: this changes nothing that `refresh` depends on but the leader's permits, which are
         renewed."""
-        role = self.assignment.role
+        assignment = self.assignment
+        follower, leadership = assignment.follower, assignment.leadership
         if self._inherited is not None:
             self.receive(node, frame)
-        elif isinstance(role, Following) and role.follower.listed:
-            role.follower.receive(node, frame)
-            return not (self._table.waits or role.follower.stopped)
-        elif isinstance(role, Leading) and role.served and isinstance(frame, Acknowledge):
-            role.leadership.acknowledged(node, frame)
+        elif follower is not None and follower.listed:
+            follower.receive(node, frame)
+            return not (self._table.waits or follower.stopped)
+        elif leadership is not None and assignment.served and isinstance(frame, Acknowledge):
+            leadership.acknowledged(node, frame)
             return self._stays_settled()
         else:
-            self.assignment.receive(node, frame)
+            assignment.receive(node, frame)
         return False
 
     @property
@@ -305,7 +306,7 @@ class ReplicatedPartition:
 
     def _repair(self, node: int, frame: RequestRange | SendRange) -> None:
         assignment = self.assignment
-        if isinstance(assignment.role, Stopped):
+        if assignment.is_stopped:
             return
         if isinstance(frame, RequestRange):
             self._repairing.answer(node, frame, assignment.committed)
@@ -351,10 +352,10 @@ class ReplicatedPartition:
                 self._settled = machine.record
 
     def _stays_settled(self) -> bool:
-        role = self.assignment.role  # the acknowledgement may have ended the leadership
-        if not isinstance(role, Leading) or role.served is None:
-            return False
-        machine = role.leadership.machine
+        leadership = self.leadership
+        if leadership is None or self.assignment.served is None:
+            return False  # the acknowledgement has ended the leadership
+        machine = leadership.machine
         if machine.over or machine.record is not self._settled or len(machine.possible_sets) > 1:
             return False
         self.replica.leader.permit(machine.permits)
@@ -439,7 +440,7 @@ class ReplicatedPartition:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
-        if not isinstance(self.assignment.role, Stopped):
+        if not self.assignment.is_stopped:
             self._repairing.settle(self.assignment.committed, self.assignment.linked_nodes)
             self._concede()
         self.mark_due()
