@@ -3,7 +3,7 @@
 import pytest
 
 from penstock import limits
-from penstock.broker.replicas.producer_tables import ProducerTableSender
+from penstock.broker.replicas.producer_tables import ProducerTables
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from sim.disk import Fault
 
@@ -69,7 +69,7 @@ def test_a_retry_is_known_after_retention_removed_its_batch(cluster: Cluster) ->
 def test_a_replica_without_the_table_is_not_admitted(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProducerTableSender, "ship", lambda *_: None)
+    monkeypatch.setattr(ProducerTables, "_send", lambda *_: None)
     join(cluster)
     cluster.pass_ns(limits.SECOND)
     assert replicated(cluster, JOINER).replica.log.written_end > 0

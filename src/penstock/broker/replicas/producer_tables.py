@@ -17,84 +17,73 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.errors import StorageError
 from penstock.replication.frames import encode
 from penstock.replication.side_frames import HasTable, SendTable
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
-    from penstock.broker.partition.replica import Replica
-    from penstock.log.ledger import ReplicaKey
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 
-class ProducerTableSender:
-    """For one leadership."""
+class ProducerTables:
+    """Of one replica: what it sends in a leadership, and receives without one."""
 
-    def __init__(
-        self, replication: ReplicationContext, key: ReplicaKey, epoch: int, replica: Replica
-    ) -> None:
-        self._replication = replication
-        self._target = target_of(key)
-        self._epoch = epoch
-        self._replica = replica
+    def __init__(self, owner: ReplicatedPartition) -> None:
+        self._owner = owner
+        self._epoch = 0  # of the leadership
         self._sent: dict[int, int] = {}  # the session of each node
         self._held: dict[int, int] = {}
+        self._came: tuple[int, SendTable] | None = None  # the node, and what it sent
 
-    def ship(self, node: int, session: int, committed: int) -> None:
-        """Once to a replica whose log and journal have caught up in this session."""
-        if self._sent.get(node) == session:
-            return
-        self._sent[node] = session
-        table = self._replica.producers.snapshot(committed)
-        frame = SendTable(session, self._epoch, committed, table)
-        self._replication.peers.send(node, PeerLane.BULK, encode(self._target, frame))
-
-    def receive(self, node: int, frame: HasTable) -> None:
-        if frame.epoch == self._epoch:
+    def receive(self, node: int, frame: SendTable | HasTable) -> None:
+        if isinstance(frame, SendTable):
+            self._came = node, frame
+        elif frame.epoch == self._epoch:
             self._held[node] = frame.session
 
-    def has(self, node: int, session: int) -> bool:
-        return self._held.get(node) == session
+    # --- a leadership ---
 
+    def lead(self, epoch: int) -> None:
+        self._epoch, self._sent, self._held = epoch, {}, {}
 
-class ProducerTableReceiver:
-    """For a replica that does not lead."""
+    def has(self, node: int, session: int, committed: int) -> bool:
+        """A replica whose log and journal have caught up in this session. Else it is sent, once."""
+        if self._held.get(node) == session:
+            return True
+        if self._sent.get(node) != session:
+            self._sent[node] = session
+            table = self._owner.replica.producers.snapshot(committed)
+            self._send(node, PeerLane.BULK, SendTable(session, self._epoch, committed, table))
+        return False
 
-    def __init__(
-        self, context: Context, replication: ReplicationContext, key: ReplicaKey, replica: Replica
-    ) -> None:
-        self._context = context
-        self._replication = replication
-        self._target = target_of(key)
-        self._replica = replica
-        self._came: tuple[int, SendTable] | None = None  # the node, and what it sent
+    def _send(self, node: int, lane: PeerLane, frame: SendTable | HasTable) -> None:
+        self._owner.replication.peers.send(node, lane, encode(self._owner.target, frame))
+
+    # --- a replica that does not lead ---
 
     @property
     def waits(self) -> bool:
         """A table has arrived, and is not installed."""
         return self._came is not None
 
-    def came(self, node: int, frame: SendTable) -> None:
-        self._came = node, frame
-
-    def take(self, session: int, own: int) -> None:
-        """Install it, if the log reaches its end. `own`: the replica's id."""
+    def take(self) -> None:
+        """Install what has arrived, if the log reaches its end."""
         if self._came is None:
             return
         node, frame = self._came
-        replica = self._replica
-        if frame.session != session:
+        replica, follower = self._owner.replica, self._owner.assignment.follower
+        if follower is None or frame.session != follower.machine.session:
             self._came = None
             return
         if replica.log.synced_end < frame.end or replica.producers.busy:
             return
+        health = self._owner.context.health
         try:
             replica.producers.install(bytes(frame.table))
         except StorageError as error:
-            self._context.health.report(replica.label, Trouble.PRODUCERS, error.reason)
+            health.report(replica.label, Trouble.PRODUCERS, error.reason)
             return
         self._came = None
-        self._context.health.clear(replica.label, Trouble.PRODUCERS)
-        answer = HasTable(session, frame.epoch, own, frame.end)
-        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, answer))
+        health.clear(replica.label, Trouble.PRODUCERS)
+        answer = HasTable(frame.session, frame.epoch, self._owner.own.replica, frame.end)
+        self._send(node, PeerLane.LIVE, answer)

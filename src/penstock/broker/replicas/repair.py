@@ -23,25 +23,21 @@ member had there. A stopped one neither asks nor answers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.context import ReplicationContext
 from penstock.errors import LogDamaged, StorageError
 from penstock.log.damage import joined
 from penstock.log.epochs import NO_BATCH, BatchName
 from penstock.log.scan import headers_of
-from penstock.replication.frames import Target, encode
+from penstock.replication.frames import encode
 from penstock.replication.side_frames import RequestRange, SendRange, lacking
 
 if TYPE_CHECKING:
-    from penstock.broker.partition.replica import Replica
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 _log = logging.getLogger("penstock.broker")
-
-Concede = Callable[[int, int], None]  # from offset, to offset: no replica has these
 
 
 class _Request(NamedTuple):
@@ -51,18 +47,22 @@ class _Request(NamedTuple):
 
 
 class Repairing:
-    def __init__(self, replication: ReplicationContext, target: Target, replica: Replica) -> None:
-        self._replication = replication
-        self._target = target
-        self._replica = replica
+    def __init__(self, owner: ReplicatedPartition) -> None:
+        self._owner = owner
+        self._replica = owner.replica
         self._number = 0  # of the last question
         self._request: _Request | None = None
         self._looks = 0  # since then, or since all have been asked
         self._without: dict[int, set[int]] = {}  # by a range's start, nodes that do not have it
         self._lacking: dict[int, dict[int, int]] = {}  # of those, up to where they lack it for good
 
-    def settle(self, committed: int, nodes: Collection[int]) -> None:
-        """Call about once a second. `nodes`: those with a link."""
+    def settle(self) -> None:
+        """Call about once a second."""
+        if not self._owner.assignment.is_stopped:
+            self._look()
+            self._concede()
+
+    def _look(self) -> None:
         if not len(self._replica.log.damage):
             self._request = None
             self._begin_round()
@@ -72,12 +72,13 @@ class Repairing:
             if self._looks < limits.REPAIR_PATIENCE:
                 return
             self._miss(self._request)
-        self._request_next(committed, nodes)
+        self._request_next()
 
-    def _request_next(self, committed: int, nodes: Collection[int]) -> None:
-        self._request = None
+    def _request_next(self) -> None:
+        assignment = self._owner.assignment
+        self._request, committed = None, assignment.committed
         for start, end in joined(self._replica.log.damage):
-            left = sorted(set(nodes) - self._without.get(start, set()))
+            left = sorted(assignment.linked_nodes - self._without.get(start, set()))
             if start < committed and left:
                 self._send_request(start, min(end, committed), left[0])
                 return
@@ -92,39 +93,53 @@ class Repairing:
     def _send_request(self, start: int, end: int, node: int) -> None:
         self._looks, self._number = 0, self._number + 1
         self._request = _Request(self._number, node, start)
-        frame = RequestRange(self._number, start, end)
-        self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
+        self._send(node, PeerLane.LIVE, RequestRange(self._number, start, end))
+
+    def _send(self, node: int, lane: PeerLane, frame: RequestRange | SendRange) -> None:
+        self._owner.replication.peers.send(node, lane, encode(self._owner.target, frame))
 
     def _miss(self, request: _Request) -> None:
         self._without.setdefault(request.start, set()).add(request.node)
 
-    def concede(self, others: Collection[int], concede: Concede) -> None:
-        """Ranges that `others`, the record's other nodes, all lack, and that are given up here."""
+    def _concede(self) -> None:
+        """Ranges that the record's other nodes all lack, and that are given up here, are not waited
+        for any more."""
+        leader, leadership = self._replica.led, self._owner.assignment.leadership
+        if leader is None or leadership is None or leadership.machine.over:
+            return
+        others = leadership.machine.record.replica_nodes - {self._owner.replication.node}
         damage = self._replica.log.damage
         for start, _ in joined(damage):
             known = self._lacking.get(start, {})
-            if set(others) <= known.keys():
+            if others <= known.keys():
                 ends = [damage.given_up_until(start), *(known[node] for node in others)]
                 if min(ends) > start:
-                    concede(start, min(ends))
+                    leader.concede(start, min(ends))
 
     # --- input ---
 
-    def receive(self, node: int, frame: SendRange, committed: int, nodes: Collection[int]) -> None:
-        request = self._request
-        if request is None or request != (frame.session, node, frame.start):
+    def receive(self, node: int, frame: RequestRange | SendRange) -> None:
+        if self._owner.assignment.is_stopped:
             return
-        if not self._restore(frame, committed):
+        if isinstance(frame, RequestRange):
+            self._answer(node, frame)
+        elif (request := self._request) == (frame.session, node, frame.start):
+            self._take(node, request, frame)
+            self._concede()
+
+    def _take(self, node: int, request: _Request, frame: SendRange) -> None:
+        if not self._restore(frame):
             self._miss(request)
             if frame.lacks_until > frame.start:
                 self._lacking.setdefault(frame.start, {})[node] = frame.lacks_until
-        self._request_next(committed, nodes)
+        self._request_next()
 
-    def _restore(self, frame: SendRange, committed: int) -> bool:
+    def _restore(self, frame: SendRange) -> bool:
         replica, batches = self._replica, bytes(frame.batches)
         if not batches:
             return False
         try:
+            committed = self._owner.assignment.committed
             end = replica.log.restore(frame.start, batches, frame.previous, committed)
         except StorageError as error:
             _log.warning("%s: a corrupt range is not repaired: %s", replica.label, error)
@@ -134,9 +149,9 @@ class Repairing:
         replica.refresh_damage()
         return True
 
-    def answer(self, node: int, frame: RequestRange, committed: int) -> None:
+    def _answer(self, node: int, frame: RequestRange) -> None:
         """The answer to another replica, as far as it is known here."""
-        end = min(frame.end, committed)
+        end = min(frame.end, self._owner.assignment.committed)
         try:
             previous, batches = self._intact(frame.start, end)
         except LogDamaged as error:  # here, too: its own reader reports that
@@ -146,7 +161,7 @@ class Repairing:
         except StorageError:
             previous, batches = NO_BATCH, b""
         sent = SendRange(frame.session, frame.start, previous, batches)
-        self._replication.peers.send(node, PeerLane.BULK, encode(self._target, sent))
+        self._send(node, PeerLane.BULK, sent)
 
     def _intact(self, start: int, end: int) -> tuple[BatchName, bytes]:
         log = self._replica.log

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
     from penstock.broker.replicas.log_follower import Files
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.log.follower_journal import FollowedJournal
-    from penstock.log.ledger import ReplicaKey
 
 Held = Callable[[], None]
 NO_NODE = -1
@@ -68,27 +68,16 @@ def _nothing() -> None:
 
 
 class JournalSender:
-    """For one leadership. `drop_below`: whole segments below an offset may be removed, once or
-    later. `on_leave`: the leadership has to end, and why."""
+    """For one leadership."""
 
-    def __init__(
-        self,
-        replication: ReplicationContext,
-        key: ReplicaKey,
-        epoch: int,
-        cursors: Cursors,
-        drop_below: Callable[[int], None],
-        on_leave: Callable[[str], None],
-    ) -> None:
+    def __init__(self, owner: ReplicatedPartition, epoch: int, cursors: Cursors) -> None:
         self.epoch = epoch
         self.machine = JournalLeader(
-            replication.node, epoch, cursors.files.written, cursors.start_offset
+            owner.replication.node, epoch, cursors.files.written, cursors.start_offset
         )
-        self._replication = replication
-        self._target = target_of(key)
+        self._owner = owner
+        self._target = owner.target
         self._cursors = cursors
-        self._drop_below = drop_below
-        self._on_leave = on_leave
         self._unwritten: list[tuple[Held, Held]] = []  # wait for what the disk has refused
         self._is_over = False
         self._record: bytes = b""
@@ -179,14 +168,14 @@ class JournalSender:
             case ReportHeld((then, _)):
                 then()
             case DropBelow(start):
-                self._drop_below(start)
+                self._owner.drop_below(start)
             case Leave(reason):
-                self._on_leave(reason)
+                self._owner.assignment.stop(reason)
             case _:
                 raise RuntimeError(f"unknown effect: {effect}")
 
     def _send(self, node: int, frames: Sequence[Encoded]) -> None:
-        self._replication.peers.send(node, PeerLane.LIVE, frames)
+        self._owner.replication.peers.send(node, PeerLane.LIVE, frames)
 
     def leave(self) -> int:
         """The leadership is over. Returns for how much the outcome is unknown."""

@@ -28,10 +28,10 @@ from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import Assignment
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
-from penstock.broker.replicas.context import target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.log_follower import Files
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
-from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
+from penstock.broker.replicas.producer_tables import ProducerTables
 from penstock.broker.replicas.repair import Repairing
 from penstock.broker.replicas.replicated_journal import JournalReceiver, JournalSender
 from penstock.errors import PenstockError, StorageError
@@ -59,9 +59,6 @@ if TYPE_CHECKING:
     from penstock.replication.record import PartitionRecord
 
 
-NO_SESSION = -1
-
-
 class ReplicatedPartition:
     def __init__(
         self, context: Context, replica_host: ReplicaHost, replica: Replica, own: ReplicaFileStore
@@ -74,9 +71,9 @@ class ReplicatedPartition:
         self.files = Files(replica.label, self.key, replica.log, own)
         self.target = target_of(self.key)
         self.led: JournalSender | None = None
-        self._context = context
+        self.context = context
         self._replica_host = replica_host
-        self._replication = replica_host.replication
+        self.replication: ReplicationContext = replica_host.replication
         self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
         self._machine: PartitionLeader | None = None  # of the leadership that is reported
         self._reported: PartitionLeader | None = None  # and of the last one that was
@@ -88,11 +85,10 @@ class ReplicatedPartition:
         # Of a leadership in which all followers have all.
         self._settled: PartitionRecord | None = None
         self.channels = self._follow()
-        self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
-        self._tables: ProducerTableSender | None = None  # of the leadership
+        self._tables = ProducerTables(self)
         self._elected: tuple[Leadership, int] | None = None  # not serving yet, and since when
         self._inherited: tuple[Leadership, Cursors, JournalSender] | None = None
-        self._repairing = Repairing(replica_host.replication, self.target, replica)
+        self._repairing = Repairing(self)
         self.assignment = Assignment(context, replica_host, self)
         replica.producers.learn(self.assignment.committed)
 
@@ -106,14 +102,11 @@ class ReplicatedPartition:
     # --- a follower's files beside the log ---
 
     def _follow(self) -> JournalReceiver:
-        journal = FollowedJournal.open(self._context.disk, self.replica.path)
+        journal = FollowedJournal.open(self.context.disk, self.replica.path)
         return JournalReceiver(
-            self._replication, self.files, journal, self._context.syncs, self._context.health,
-            self._drop_below, self._stop,
+            self.replication, self.files, journal, self.context.syncs, self.context.health,
+            self.drop_below, lambda reason: self.assignment.stop(reason),
         )  # fmt: skip
-
-    def _stop(self, reason: str) -> None:
-        self.assignment.stop(reason)
 
     @property
     def is_free(self) -> bool:
@@ -124,9 +117,9 @@ class ReplicatedPartition:
         try:
             self.replica.producers.cut(removed.from_offset)
         except StorageError as error:
-            self._context.health.report(self.replica.label, Trouble.PRODUCERS, error.reason)
+            self.context.health.report(self.replica.label, Trouble.PRODUCERS, error.reason)
 
-    def _drop_below(self, start: int) -> None:
+    def drop_below(self, start: int) -> None:
         """Every needed member knows that the log begins there."""
         self._start = max(self._start, start)
         self._drop()
@@ -144,7 +137,7 @@ class ReplicatedPartition:
 
     def serve(self, leadership: Leadership) -> Leader:
         self._leave_inherited()
-        replica, context = self.replica, self._context
+        replica, context = self.replica, self.context
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
         replica.producers.learn(leadership.machine.committed)
@@ -154,11 +147,8 @@ class ReplicatedPartition:
         leader = replica.lead(leadership)
         if leader.cursors is None:
             raise RuntimeError(f"{replica.label}: a replica of several without a journal")
-        self.led = JournalSender(
-            self._replication, self.key, epoch, leader.cursors, self._drop_below, self._stop
-        )
-        leader.led = self.led
-        self._tables = ProducerTableSender(self._replication, self.key, epoch, replica)
+        self.led = leader.led = JournalSender(self, epoch, leader.cursors)
+        self._tables.lead(epoch)
         leader.keep_order()
         leader.steps_over_damage = False
         try:
@@ -197,7 +187,7 @@ class ReplicatedPartition:
     def _look_at_elected(self, leadership: Leadership) -> None:
         """See `replicated_journal`: a learner has all of the log, and a member has no link, or has
         not acknowledged for a while."""
-        mono_ns = self._context.clock.mono_ns()
+        mono_ns = self.context.clock.mono_ns()
         if self._elected is None or self._elected[0] is not leadership:
             self._elected = leadership, mono_ns
         waited_ns, machine = mono_ns - self._elected[1], leadership.machine
@@ -214,16 +204,14 @@ class ReplicatedPartition:
         epoch = leadership.machine.record.epoch
         self.replica.producers.learn(leadership.machine.committed)
         folded = self.channels.journal.folded()
-        cursors = Cursors(self._context, self.replica.label, self._lead_journal(epoch), folded)
-        led = JournalSender(
-            self._replication, self.key, epoch, cursors, self._drop_below, self._stop
-        )
+        cursors = Cursors(self.context, self.replica.label, self._lead_journal(epoch), folded)
+        led = JournalSender(self, epoch, cursors)
         self._inherited = leadership, cursors, led
-        self._tables = ProducerTableSender(self._replication, self.key, epoch, self.replica)
+        self._tables.lead(epoch)
         led.settle()
 
     def _lead_journal(self, epoch: int) -> Journal:
-        journal, bytes_max = self.channels.journal, self._context.options.journal_bytes_max
+        journal, bytes_max = self.channels.journal, self.context.options.journal_bytes_max
         return Journal(journal.files, bytes_max, epoch, journal.folding.handed_end)
 
     def _leave_inherited(self) -> None:
@@ -234,7 +222,7 @@ class ReplicatedPartition:
         self._inherited = None
         led.leave()
         cursors.discard()
-        self._tables, self._needed = None, frozenset()
+        self._needed = frozenset()
         self._sessions.clear()
 
     def _end_inherited(self) -> None:
@@ -255,12 +243,12 @@ class ReplicatedPartition:
         replica.producers.leave_leadership(committed, noted)
         if self.led is not None:
             self.led.leave()
-        self.led, self._tables, self._needed = None, None, frozenset()
+        self.led, self._needed = None, frozenset()
         self._sessions.clear()
         end_leadership(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
-        renew_outboxes(self._context, self.topic, self._replica_host.forwarding)
+        renew_outboxes(self.context, self.topic, self._replica_host.forwarding)
         self.topic.reshaped()
 
     # --- input ---
@@ -268,12 +256,9 @@ class ReplicatedPartition:
     def receive(self, node: int, frame: Frame) -> None:
         self._end_inherited()
         if isinstance(frame, RequestRange | SendRange):
-            self._repair(node, frame)
-        elif isinstance(frame, SendTable):
-            self._table.came(node, frame)
-        elif isinstance(frame, HasTable):
-            if self._tables is not None:
-                self._tables.receive(node, frame)
+            self._repairing.receive(node, frame)
+        elif isinstance(frame, SendTable | HasTable):
+            self._tables.receive(node, frame)
         elif not isinstance(frame, JournalFrame):
             self.assignment.receive(node, frame)
         elif self.leadership is None and not self.assignment.is_stopped:
@@ -291,7 +276,7 @@ class ReplicatedPartition:
             self.receive(node, frame)
         elif follower is not None and follower.listed:
             follower.receive(node, frame)
-            return not (self._table.waits or follower.stopped)
+            return not (self._tables.waits or follower.stopped)
         elif leadership is not None and assignment.served and isinstance(frame, Acknowledge):
             leadership.acknowledged(node, frame)
             return self._stays_settled()
@@ -304,24 +289,6 @@ class ReplicatedPartition:
         """The receivers of this leadership's journal."""
         return self._inherited[2] if self._inherited is not None else self.led
 
-    def _repair(self, node: int, frame: RequestRange | SendRange) -> None:
-        assignment = self.assignment
-        if assignment.is_stopped:
-            return
-        if isinstance(frame, RequestRange):
-            self._repairing.answer(node, frame, assignment.committed)
-        else:
-            self._repairing.receive(node, frame, assignment.committed, assignment.linked_nodes)
-            self._concede()
-
-    def _concede(self) -> None:
-        """Ranges that all wanted replicas lack are not waited for any more."""
-        leader, leadership = self.replica.led, self.leadership
-        if leader is None or leadership is None or leadership.machine.over:
-            return
-        nodes = leadership.machine.record.replica_nodes
-        self._repairing.concede(nodes - {self._replication.node}, leader.concede)
-
     def refresh(self) -> None:
         """After news: carry out the consequences of the state of the leadership's machine."""
         self._settled = None
@@ -331,8 +298,7 @@ class ReplicatedPartition:
         if ended is not None and ended is not self._reported:
             self._report(ended)  # it began and ended since the last look, on a full disk, say
         self._report(None if leadership is None or leadership.machine.over else leadership.machine)
-        if self._table.waits:
-            self._take_table()
+        self._tables.take()
         led = self._journals
         if leadership is None or led is None or leadership.machine.over:
             return
@@ -397,19 +363,9 @@ class ReplicatedPartition:
                 leadership.note_beside(node, peer.session, complete=True)
 
     def _has_table(self, leadership: Leadership, node: int, session: int) -> bool:
-        """Else it is sent."""
-        tables = self._tables
-        if tables is None or tables.has(node, session):
-            return True
         leader = self.replica.led  # its publishes are noted when its own writer has committed them
         noted = leadership.machine.committed if leader is None else leader.tail.committed_end
-        tables.ship(node, session, noted)
-        return False
-
-    def _take_table(self) -> None:
-        follower = self.assignment.follower
-        session = follower.machine.session if follower is not None else NO_SESSION
-        self._table.take(session, self.own.replica)
+        return self._tables.has(node, session, noted)
 
     # --- time ---
 
@@ -440,9 +396,7 @@ class ReplicatedPartition:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
-        if not self.assignment.is_stopped:
-            self._repairing.settle(self.assignment.committed, self.assignment.linked_nodes)
-            self._concede()
+        self._repairing.settle()
         self.mark_due()
 
     @property
@@ -451,7 +405,7 @@ class ReplicatedPartition:
         log, is_led = self.replica.log, self.leadership is not None
         is_synced = log.synced_end == log.written_end
         has_journal = is_led or not self.channels.journal.files.unsynced
-        waits = self.busy or self._table.waits or self.assignment.restless
+        waits = self.busy or self._tables.waits or self.assignment.restless
         return is_synced and has_journal and not waits and not len(log.damage)
 
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:
@@ -461,9 +415,9 @@ class ReplicatedPartition:
         committed = self.assignment.committed
         replica.producers.learn(committed)
         replica.producers.settle(committed, committed, 0)
-        if sync_log or self._table.waits:
+        if sync_log or self._tables.waits:
             follower.sync()
-        self._take_table()
+        self._tables.take()
         replica.mark(wall_ns)
 
     # --- the end ---
@@ -476,7 +430,7 @@ class ReplicatedPartition:
         """No role any more, and no thread using its files. Raises nothing."""
         self.assignment.resign(reason)
         self._end_inherited()
-        self._context.syncs.wait_for(lambda: self.busy)
+        self.context.syncs.wait_for(lambda: self.busy)
         self.refresh()
         self.channels.journal.close()
 
