@@ -166,7 +166,7 @@ def test_rows_of_the_tables() -> None:
     assert [(row["key"], row["share"], row["waits"], row["behind"]) for row in rows] == [
         (f"{NODE} 0", 5, 0, ""), (f"{NODE} 1", 90, 36, "slow: 36"), (f"{NODE} 2", 5, 0, ""),
     ]  # fmt: skip
-    assert [(row["end_offset"], row["node_link"]) for row in rows] == [
+    assert [(row["committed_end"], row["node_link"]) for row in rows] == [
         (n, f"nodes/{NODE}") for n in COUNTS
     ]
     rows = channel_rows(link, topic.channels["slow"].partitions)

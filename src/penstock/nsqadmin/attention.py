@@ -226,7 +226,7 @@ def _of_channel(
 def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
     """Findings that the sums hide."""
     path, name = ("topics", channel.topic, channel.name), f"channel {channel.topic}/{channel.name}"
-    unread = [one for one in channel.partitions if one.depth and not one.clients]
+    unread = [one for one in channel.partitions if one.depth and not one.row.get("client_count")]
     if unread and channel.clients and not channel.paused:
         numbers = ", ".join(str(one.partition) for one in unread)
         waits = sum(one.depth for one in unread)

@@ -50,34 +50,24 @@ _RATES = {
 }  # fmt: skip
 
 
-class TopicPart(NamedTuple):
-    """A partition. The same number on two unrelated nodes means two."""
+class Part(NamedTuple):
+    """A partition of a topic or channel. The same number on two unrelated nodes means two."""
 
     node: str
     partition: int
-    depth: int  # without a channel to hold it
-    messages: int
-    message_bytes: int
-    start_offset: int
-    end_offset: int
-    stored_bytes: int
-    refusal: str
-    damaged: int  # ranges of the log that can't be read
+    row: Row  # of its `/stats`
     in_rate: float
+    finish_rate: float  # of a channel
 
+    @property
+    def depth(self) -> int:
+        """Of a topic: without a channel to hold it."""
+        return int(self.row.get("depth", 0))
 
-class ChannelPart(NamedTuple):
-    node: str
-    partition: int
-    depth: int
-    in_flight: int
-    deferred: int
-    requeues: int
-    timeouts: int
-    clients: int
-    oldest_s: float  # 0: nothing is unfinished, or it is not known
-    in_rate: float
-    finish_rate: float
+    @property
+    def oldest_s(self) -> float:
+        """0: nothing is unfinished, or it is not known."""
+        return float(self.row.get("oldest_age_seconds") or 0.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,7 +106,7 @@ class ChannelState(_OnNodes):
     finish_rate: float = 0.0  # messages a second that left it, finished
     requeue_rate: float = 0.0
     timeout_rate: float = 0.0
-    partitions: list[ChannelPart] = field(default_factory=list)
+    partitions: list[Part] = field(default_factory=list)
 
     @property
     def is_internal(self) -> bool:
@@ -145,7 +135,7 @@ class TopicState(_OnNodes):
     in_rate: float = 0.0
     byte_rate: float = 0.0
     registered: list[str] = field(default_factory=list)  # nodes that have not told of it themselves
-    partitions: list[TopicPart] = field(default_factory=list)
+    partitions: list[Part] = field(default_factory=list)
     channels: dict[str, ChannelState] = field(default_factory=dict)
 
     @property
@@ -383,7 +373,7 @@ def _add_node(
             continue
         topic = snapshot.topics.setdefault(name, TopicState(name))
         _add_topic(topic, node, row)
-        topic.partitions += _topic_parts(node, row, last, rates)
+        topic.partitions += _parts(node, row, last, rates)
         in_rate = rates.of(row, last, "message_count")
         topic.in_rate += in_rate
         topic.byte_rate += rates.of(row, last, "message_bytes")
@@ -402,7 +392,7 @@ def _add_node(
                 setattr(channel, field_, rate)
             left = rates.left(part, last_part)
             channel.finish_rate += left
-            channel.partitions += _channel_parts(node, part, last_part, rates)
+            channel.partitions += _parts(node, part, last_part, rates)
             _add_counts(node, part, _HELD, _HELD)
             node.timeout_rate += rates.of(part, last_part, "timeout_count")
             node.out_rate += left
@@ -483,28 +473,13 @@ def _pairs(row: Row, last: Row, below: str, name: str) -> Iterator[tuple[Row, Ro
         yield one, earlier.get(one.get(name, ""), {})
 
 
-def _topic_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[TopicPart]:
-    counts = ("depth", "message_count", "message_bytes", "start_offset", "committed_end",
-              "stored_bytes")  # fmt: skip
+def _parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[Part]:
     for part, before in _pairs(row, last, "partitions", "partition"):
-        yield TopicPart._make((
-            node.address, part["partition"], *(part.get(key, 0) for key in counts),
-            str(part.get("refusal", "")), len(part.get("damaged") or ()),
-            rates.of(part, before, "message_count"),
-        ))  # fmt: skip
+        in_rate, finish_rate = rates.of(part, before, "message_count"), rates.left(part, before)
+        yield Part(node.address, part["partition"], part, in_rate, finish_rate)
 
 
-def _channel_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[ChannelPart]:
-    counts = (*_HELD.values(), "requeue_count", "timeout_count", "client_count")
-    for part, before in _pairs(row, last, "partitions", "partition"):
-        yield ChannelPart._make((
-            node.address, part["partition"], *(part.get(key, 0) for key in counts),
-            float(part.get("oldest_age_seconds") or 0.0),
-            rates.of(part, before, "message_count"), rates.left(part, before),
-        ))  # fmt: skip
-
-
-def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
+def lagging(parts: Sequence[Part]) -> Part | None:
     """The one with at least twice its share of the backlog."""
     waits = sum(one.depth for one in parts)
     worst = max(parts, key=lambda one: one.depth) if waits and len(parts) > 1 else None

@@ -34,7 +34,7 @@ from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicPart, TopicState
+    from penstock.nsqadmin.snapshot import ChannelState, Part, Snapshot, TopicState
 
 # What a snapshot has, under the names of /stats.
 COUNTS = {"depth": "depth", "in_flight_count": "in_flight", "deferred_count": "deferred",
@@ -400,7 +400,7 @@ def topic_output(topic: TopicState, partition: int | None) -> Output:
     return Output(document, _topic_lines(document))
 
 
-def _partition_row(topic: TopicState, one: TopicPart) -> Row:
+def _partition_row(topic: TopicState, one: Part) -> Row:
     waits = {
         name: part.depth
         for name, channel in sorted(topic.channels.items())
@@ -410,15 +410,16 @@ def _partition_row(topic: TopicState, one: TopicPart) -> Row:
     return {
         "partition": one.partition,
         "node": one.node,
-        **fields(one, _STORED),
-        "start_offset": one.start_offset,
-        "end_offset": one.end_offset,
-        "refusal": one.refusal,
+        **{name: one.row.get(name, 0) for name in _STORED},
+        "in_rate": round(one.in_rate, 1),
+        "start_offset": one.row.get("start_offset", 0),
+        "end_offset": one.row.get("committed_end", 0),
+        "refusal": one.row.get("refusal", ""),
         "channels": waits,
     }
 
 
-def _chosen(topic: TopicState, partition: int | None) -> list[TopicPart]:
+def _chosen(topic: TopicState, partition: int | None) -> list[Part]:
     if partition is None or (partition == 0 and not topic.partitions):
         return topic.partitions
     found = [one for one in topic.partitions if one.partition == partition]

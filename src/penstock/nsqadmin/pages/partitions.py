@@ -8,16 +8,18 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import resource
 from penstock.nsqadmin.pages.grid import Column, Link, Row, column, row_of, to_node
 from penstock.nsqadmin.pages.layout import PageView
+from penstock.nsqadmin.pages.resource import count_column
 from penstock.nsqadmin.pages.states import Badge
 from penstock.nsqadmin.replication import Copies, Replication
-from penstock.nsqadmin.snapshot import ChannelPart, Snapshot, TopicPart, TopicState, lagging
+from penstock.nsqadmin.snapshot import Part, Snapshot, TopicState, lagging
 
 _NUMBER = column("partition", "Partition", "count", minWidth=95)
 _NODE = to_node(at=700)
+_STATES = ("refuses", "refusal"), ("damaged", "damaged")
 _OF_TOPIC = [
     _NUMBER,
     _NODE,
-    column("messages", "Messages", "count", minWidth=95),
+    count_column("message_count", "Messages", minWidth=95),
     column("share", "Share", "percent", at=500, maxWidth=90,
            headerTooltip="The share of all the topic's messages"),
     column("in_rate", "In", "rate", at=500),
@@ -25,29 +27,29 @@ _OF_TOPIC = [
            headerTooltip="Messages that wait in the channels"),
     column("behind", "Most in", at=600, flex=1, minWidth=110,
            headerTooltip="The channel in which most of them wait"),
-    column("depth", "Depth", "count", at=900,
-           headerTooltip="Those that wait for the first channel"),
-    column("start_offset", "From offset", "count", at=800, minWidth=105),
-    column("end_offset", "To offset", "count", at=800, minWidth=105),
-    column("stored_bytes", "On disk", "bytes", at=700),
+    count_column("depth", "Depth", at=900,
+                 headerTooltip="Those that wait for the first channel"),
+    count_column("start_offset", "From offset", at=800, minWidth=105),
+    count_column("committed_end", "To offset", at=800, minWidth=105),
+    count_column("stored_bytes", "On disk", "bytes", at=700),
     column("state", "State",
-           of=lambda one: "refuses" if one.refusal else "damaged" if one.damaged else "",
+           of=lambda one: next((word for word, key in _STATES if one.row.get(key)), ""),
            width=125),
 ]  # fmt: skip
 _OF_CHANNEL = [
     _NUMBER,
     _NODE,
-    column("depth", "Depth", "count"),
+    count_column("depth", "Depth"),
     column("share", "Share", "percent", at=500, maxWidth=90,
            headerTooltip="The share of all that waits in this channel"),
     column("oldest_s", "Oldest", "age", at=450, minWidth=95),
     column("in_rate", "In", "rate", at=600),
     column("finish_rate", "Out", "rate"),
-    column("in_flight", "In flight", "count", at=500),
-    column("deferred", "Deferred", "count", at=800),
-    column("requeues", "Requeued", "count", at=900, minWidth=95),
-    column("timeouts", "Timed out", "count", at=900, minWidth=95),
-    column("clients", "Clients", "count"),
+    count_column("in_flight_count", "In flight", at=500),
+    count_column("deferred_count", "Deferred", at=800),
+    count_column("requeue_count", "Requeued", at=900, minWidth=95),
+    count_column("timeout_count", "Timed out", at=900, minWidth=95),
+    count_column("client_count", "Clients"),
 ]  # fmt: skip
 
 
@@ -84,16 +86,16 @@ def topic_rows(link: Link, topic: TopicState | None) -> list[Row]:
     ]
 
 
-def _topic_row(link: Link, topic: TopicState, one: TopicPart, waits: list[tuple[str, int]]) -> Row:
+def _topic_row(link: Link, topic: TopicState, one: Part, waits: list[tuple[str, int]]) -> Row:
     name, most = max(waits, key=lambda pair: pair[1], default=("", 0))
     return row_of(
         link, _OF_TOPIC, one, key=f"{one.node} {one.partition}",
-        share=_share(one.messages, topic.messages),
+        share=_share(one.row.get("message_count", 0), topic.messages),
         waits=sum(depth for _, depth in waits), behind=f"{name}: {most:,}" if most else "",
     )  # fmt: skip
 
 
-def channel_rows(link: Link, parts: Sequence[ChannelPart]) -> list[Row]:
+def channel_rows(link: Link, parts: Sequence[Part]) -> list[Row]:
     waits = sum(one.depth for one in parts)
     return [
         row_of(link, _OF_CHANNEL, one, key=f"{one.node} {one.partition}",
@@ -107,7 +109,7 @@ def _share(part: int, whole: int) -> int:
     return round(100 * part / whole) if whole else 0
 
 
-def part_note(parts: Sequence[ChannelPart]) -> str:
+def part_note(parts: Sequence[Part]) -> str:
     """A sentence about the lagging one; none where it differs little from the others."""
     worst = lagging(parts)
     if worst is None:
