@@ -262,7 +262,6 @@ Spans = Mapping[tuple[str, int], range]  # archived offsets, by identity and par
 
 
 class Archive(NamedTuple):
-    table: str  # its name
     dataset: ds.Dataset
     spans: Spans
 
@@ -301,7 +300,7 @@ def archive_of(
             rule = f"{topic} is in {chosen} with rows of several logs: name the table instead"
             raise QueryRefused(rule) from error
         spans[log] = topic_logs.joined(span, spans.get(log, span))
-    return Archive(chosen, table.dataset(), spans)
+    return Archive(table.dataset(), spans)
 
 
 def _opened(path: str, storage: Mapping[str, str]) -> LakeTable | None:

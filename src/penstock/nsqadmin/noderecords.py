@@ -88,22 +88,11 @@ def _row(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: row[key] for key in (name, *_HELD) if row.get(key)}
 
 
-class Left(NamedTuple):
-    """A silent node's share of a topic or channel."""
-
-    node: NodeState
-    messages: int
-
-    @property
-    def words(self) -> str:
-        had, since = count(self.messages, "message"), words.clock(self.node.seen_s)
-        return f"{self.node.address}, silent since {since}, has {had} of it on its disk"
-
-
-def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
-    """By node, for silent ones. A cluster deletes the data of its nodes once they are back."""
+def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[tuple[NodeState, int]]:
+    """The messages of each silent node. A cluster deletes the data of its nodes once they are
+    back."""
     return [
-        Left(node, _held(row))
+        (node, _held(row))
         for node in snapshot.nodes.values()
         if node.seen_s and not node.can_be_asked
         and (row := node.row(topic, channel)) is not None
@@ -122,7 +111,12 @@ def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:
     if not left:
         return ""
     what = "channel" if channel else "topic"
-    return "; ".join(one.words for one in left) + f": it brings the {what} back when it starts"
+    parts = [
+        f"{node.address}, silent since {words.clock(node.seen_s)}, has"
+        f" {count(messages, 'message')} of it on its disk"
+        for node, messages in left
+    ]
+    return f"{'; '.join(parts)}: it brings the {what} back when it starts"
 
 
 class Holding(NamedTuple):

@@ -16,7 +16,6 @@ class Copies(NamedTuple):
     epoch: int
     in_sync: tuple[int, ...]
     preferred: tuple[int, ...]
-    replicas: int  # that it is to have
     under_replicated: bool
     offline: bool
     since_s: float  # it has been so
@@ -109,6 +108,6 @@ def _copies(row: Mapping[str, Any], live: set[int]) -> Copies:
     in_sync, preferred = tuple(row["in_sync"]), tuple(row["preferred"])
     return Copies(
         str(row["topic"]), int(row["partition"]), row["leader"], int(row["epoch"]), in_sync,
-        preferred, int(row["replicas"]), bool(row["under_replicated"]), bool(row["offline"]),
+        preferred, bool(row["under_replicated"]), bool(row["offline"]),
         float(row["since_seconds"]), len(live.intersection(in_sync)) < row.get("min_in_sync", 0),
     )  # fmt: skip

@@ -43,7 +43,7 @@ _OF_TOPIC = {
 _HELD = {"depth": "depth", "in_flight": "in_flight_count", "deferred": "deferred_count"}
 _OF_CHANNEL = {
     **_HELD, "messages": "message_count", "requeues": "requeue_count", "timeouts": "timeout_count",
-    "expired": "expired_count", "given_up": "dead_letter_count",
+    "given_up": "dead_letter_count",
 }  # fmt: skip
 _RATES = {
     "in_rate": "message_count", "requeue_rate": "requeue_count", "timeout_rate": "timeout_count"
@@ -95,7 +95,6 @@ class ChannelState(_OnNodes):
     messages: int = 0  # that came to it, since its nsqds started
     requeues: int = 0
     timeouts: int = 0
-    expired: int = 0
     given_up: int = 0  # dead letters, since its nsqds started
     dead_letters: int = 0  # of it that wait now, or of all that share its dead-letter topic
     dead_letter_topic: str = ""  # that it says it has

@@ -204,7 +204,7 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     if left and not snapshot.can_ask(topic.nodes):
         return f"Delete the name {name} at every nsqlookupd? Nothing else is lost: {left}."
     waits = topic.backlog + topic.in_flight + topic.deferred - sum(
-        one.messages for one in noderecords.left_on(snapshot, name)
+        messages for _, messages in noderecords.left_on(snapshot, name)
     )  # fmt: skip
     text = (
         f"Delete {name}? {words.count(waits, 'message')} in"
