@@ -164,7 +164,7 @@ def test_topics_grow_and_are_deleted_locally_or_through_the_metadata(
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     metadata = metadata_of(node)
-    node.broker.exiting = True
+    node.broker.refuse(exiting=True)
     answers = Outcome()
     changes.ask_for_channel(node.topic, "new", answers)
     assert [str(error) for error in answers.answers] == ["exiting"]

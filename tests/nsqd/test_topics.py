@@ -33,7 +33,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.topics: dict[str, FakeTopic] = {}
         self.shapes: dict[str, tuple[int, bool, bool]] = {}
-        self.exiting = False
+        self.context = SimpleNamespace(exiting=False)
         self.replica_host: Any = None  # it is in no cluster
 
     def default_partitions(self, name: str) -> int:
@@ -42,7 +42,7 @@ class FakeBroker:
     def topic(
         self, name: str, partitions: int = 0, extended: bool = False, registered: bool = False
     ) -> FakeTopic:
-        if self.exiting:
+        if self.context.exiting:
             raise Refused("exiting")
         self.shapes.setdefault(name, (partitions, extended, registered))
         return self.topics.setdefault(name, FakeTopic(name))
@@ -153,7 +153,7 @@ async def test_errors_reach_waiting_callers() -> None:
     world.ask("bad$")
     assert isinstance(world.found.pop(), NameInvalid)
     world.ask("t")
-    world.broker.exiting = True
+    world.broker.context.exiting = True
     world.ask("u")
     refused: PenstockError = world.found.pop()
     assert isinstance(refused, Refused)
@@ -260,7 +260,7 @@ async def test_topics_of_one_node_do_not_go_to_the_cluster() -> None:
     assert world.found == [world.broker.topics["t#ephemeral"], world.broker.topics["_trace"]]
     world.ask("no such name!")
     assert isinstance(world.found[-1], NameInvalid)
-    world.broker.exiting = True
+    world.broker.context.exiting = True
     world.ask("t")
     assert str(world.found[-1]) == "exiting"
     assert world.metadata.asked == []

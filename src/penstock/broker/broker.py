@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -45,7 +45,7 @@ from penstock.broker.topics.directories import (
 )
 from penstock.broker.topics.growth import grow
 from penstock.broker.topics.retention import RetentionTurns, drop_aged
-from penstock.broker.topics.settings import WritesDisabledFor, is_internal, settings_of
+from penstock.broker.topics.settings import is_internal, settings_of
 from penstock.broker.topics.topic import Logs, Owns, Topic
 from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.broker.trace import TraceLog
@@ -58,22 +58,6 @@ from penstock.log.disk import Disk, Lock, lock_directory
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")
-_State = TypeVar("_State")
-
-
-class _Refusing(Generic[_State]):
-    """A state of the context that says which publishes are refused."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, broker: Broker, kind: type[Broker]) -> _State:
-        state: _State = getattr(broker.context, self._name)
-        return state
-
-    def __set__(self, broker: Broker, state: _State) -> None:
-        setattr(broker.context, self._name, state)
-        broker.refresh_refusals()
 
 
 class Broker:
@@ -118,11 +102,10 @@ class Broker:
         """True without trouble, or with warnings only."""
         return not self.context.health.failing
 
-    exiting = _Refusing[bool]("exiting")
-    draining = _Refusing[bool]("draining")
-    writes_disabled = _Refusing[WritesDisabledFor]("writes_disabled")
-
-    def refresh_refusals(self) -> None:
+    def refuse(self, **states: bool | str) -> None:
+        """States of the context that say which publishes are refused."""
+        for name, state in states.items():
+            setattr(self.context, name, state)
         for topic in self.topics.values():
             topic.refresh_refusal()
 
@@ -247,7 +230,7 @@ class Broker:
         publishes that could not be stored were answered with errors, and the log lines name
         them."""
         self.write_trace()
-        self.exiting = True
+        self.refuse(exiting=True)
         self.commits.close()
         wall_ns = self._clock.wall_ns()
         for leader in self._leaders():
@@ -483,9 +466,8 @@ class Broker:
             if free_bytes < least:
                 refusal = f"disk almost full: {free_bytes} bytes free, {least} are to stay free"
         if bool(refusal) != bool(context.disk_refusal):  # the number of each second is no news
-            context.disk_refusal = refusal
             context.health.show("", Trouble.DISK_LOW, refusal)
-            self.refresh_refusals()
+            self.refuse(disk_refusal=refusal)
 
     def validate(self) -> None:
         self.commits.validate()

@@ -293,7 +293,7 @@ class Daemon:
         if self.statsd is not None:
             await self.statsd.stop()
         if not self.broken:
-            self.broker.exiting = True
+            self.broker.refuse(exiting=True)
             await self.node.topics.stop()
             await self.node.auth.stop()
             self.node.turn.soon()

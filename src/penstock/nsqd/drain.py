@@ -67,7 +67,7 @@ class Drain:
         self._refuse()
 
     def _refuse(self) -> None:
-        self._broker.draining = True
+        self._broker.refuse(draining=True)
         self._report_at = 0.0
         log.info("DRAIN: publishes are refused; deliveries go on until no messages are left")
         self._look_later()
@@ -79,7 +79,7 @@ class Drain:
         self.stop()
         if self.state == "draining":
             self.state = "off"
-            self._broker.draining = False
+            self._broker.refuse(draining=False)
             log.info("DRAIN: cancelled, publishes are accepted again")
 
     def stop(self) -> None:

@@ -196,7 +196,7 @@ def _process(deps: Deps) -> Iterator[str]:
         ("nsqd_healthy", "1 while /ping answers OK.", int(broker.healthy)),
         ("nsqd_clock_ahead_seconds", "How far the clock is known to be ahead; else 0.",
          broker.clock_leap.ahead_ns / limits.SECOND),
-        ("nsqd_draining", "1 while the node is drained.", int(broker.draining)),
+        ("nsqd_draining", "1 while the node is drained.", int(broker.context.draining)),
         ("nsqd_connections", "TCP connections that are open.", len(protocol.sessions)),
         ("nsqd_connections_total", "TCP connections accepted.", protocol.accepted_count),
         ("nsqd_http_connections", "HTTP clients.", deps.http_connections()),

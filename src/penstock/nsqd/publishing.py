@@ -100,7 +100,7 @@ class Publishing:
         if tail.topic.decode("ascii") in self._broker.topics:
             reason = tail.owner.failure or "the write was not done"
         else:
-            reason = "exiting" if self._broker.exiting else "the topic was deleted"
+            reason = "exiting" if self._broker.context.exiting else "the topic was deleted"
         if unknown:
             reason = f"{reason}: it is not known whether it was stored"
         raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))

@@ -252,7 +252,7 @@ def json_parts(view: View) -> Iterator[bytes]:
     yield b',"producers":null' if start else b"]"
     if not view.topic:  # it is about the whole daemon
         yield b',"disk":' + encode(view.disk())
-    yield b',"draining":true}' if broker.draining else b"}"
+    yield b',"draining":true}' if broker.context.draining else b"}"
 
 
 def connection_parts(sessions: list[Session]) -> Iterator[bytes]:

@@ -102,7 +102,7 @@ class TopicMaker:
     def _check(self, name: str) -> None:
         if not is_valid_name(name):
             raise NameInvalid("topic", name)
-        if self._broker.exiting:
+        if self._broker.context.exiting:
             raise Refused("exiting")
 
     # --- in a cluster ---

@@ -71,7 +71,7 @@ def test_clients_stay_when_the_last_replica_goes_and_when_one_comes(cluster: Clu
     with pytest.raises(StorageError):
         node.replica_host.host(ORDERS, 0, 55)
     node.disk.faults.remove(fault)
-    assert topic.is_in_memory
+    assert not topic.store.kept
     node.replica_host.host(ORDERS, 0, 55)
     cluster.pass_ns(2 * SECOND)
     assert (node.topic, outcome.answers) == (topic, [])

@@ -134,7 +134,7 @@ def test_a_stopped_partition_refuses_only_its_own_publishes(broken: World) -> No
 
 def test_disabled_publishing_is_reported_by_every_command(world: World) -> None:
     topic = world.broker.topic("t")
-    world.broker.writes_disabled = WritesDisabledFor.ALL
+    world.broker.refuse(writes_disabled=WritesDisabledFor.ALL)
     for publish in (
         lambda: topic.publish([b"x"], 0, nothing),
         lambda: topic.publish_located([content(b"x", 42)], 0, nothing),
@@ -142,7 +142,7 @@ def test_disabled_publishing_is_reported_by_every_command(world: World) -> None:
     ):
         with pytest.raises(WritesDisabled):
             publish()
-    world.broker.writes_disabled = WritesDisabledFor.ORDERED
+    world.broker.refuse(writes_disabled=WritesDisabledFor.ORDERED)
     assert world.publish("t", b"y").stored
-    world.broker.writes_disabled = WritesDisabledFor.NONE
+    world.broker.refuse(writes_disabled=WritesDisabledFor.NONE)
     assert topic.refusal_of(1) == ""

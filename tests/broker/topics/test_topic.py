@@ -102,7 +102,7 @@ def test_invalid_names_make_nothing(name: str, world: World) -> None:
 
 def test_an_exiting_broker_takes_nothing_new(world: World) -> None:
     topic = world.broker.topic("news")
-    world.broker.exiting = True
+    world.broker.refuse(exiting=True)
     for attempt in (
         lambda: world.broker.topic("other"),
         lambda: topic.channel("a"),

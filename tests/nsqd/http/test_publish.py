@@ -113,9 +113,9 @@ def test_packs(nsqd: Running, query: str, body: bytes) -> None:
 def test_a_drain_refuses_new_publishes_and_confirms_repeats(nsqd: Running) -> None:
     target = "/pub?topic=t&producer_id=1&sequence="
     assert nsqd.request("POST", target + "0", b"a").status == 200
-    nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+    nsqd.call(lambda: nsqd.daemon.broker.refuse(draining=True))
     repeat = nsqd.request("POST", target + "0", b"a")
     assert (repeat.status, repeat.headers["X-Penstock-Repeated"]) == (200, "true")
     answer = nsqd.request("POST", target + "1", b"b")
     assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
-    nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
+    nsqd.call(lambda: nsqd.daemon.broker.refuse(draining=False))

@@ -255,7 +255,7 @@ def test_polling_by_nsqadmin_is_not_logged(nsqd: Running, caplog: pytest.LogCapt
 
 def test_exiting(nsqd: Running) -> None:
     assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
-    nsqd.call(lambda: setattr(nsqd.daemon.broker, "exiting", True))
+    nsqd.call(lambda: nsqd.daemon.broker.refuse(exiting=True))
     for target in ("/pub?topic=t", "/mpub?topic=t", "/pub?topic=new", "/topic/create?topic=n"):
         answer = nsqd.request("POST", target, b"x")
         assert (answer.status, answer.body) == (503, b'{"message":"EXITING"}')

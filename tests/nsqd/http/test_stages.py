@@ -221,11 +221,11 @@ def test_a_commit_in_parts(nsqd: Running) -> None:
 
 def test_a_drain_refuses(nsqd: Running) -> None:
     stage(nsqd, "drained", "x", batch(b"a"))
-    nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+    nsqd.call(lambda: nsqd.daemon.broker.refuse(draining=True))
     try:
         assert stage(nsqd, "drained", "y", batch(b"a"))[0] == 503
         status, answer = commit(nsqd, "drains", 0, ("drained", "x"))
         assert (status, answer["message"]) == (503, "FAILED topic drained: draining")
     finally:
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
+        nsqd.call(lambda: nsqd.daemon.broker.refuse(draining=False))
     assert commit(nsqd, "drains", 0, ("drained", "x")) == done(1)

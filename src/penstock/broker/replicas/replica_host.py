@@ -165,7 +165,7 @@ class ReplicaHost:
         file = ReplicaFile(replica_id=replica_id(replica), identity=clustered.identity, state=state)
         if topic is None:
             self._host_first(clustered, partition, file)
-        elif topic.is_in_memory:
+        elif not topic.store.kept:
             self._host_again(topic, partition, file)
         else:
             self._host_more(topic, partition, file)
@@ -179,11 +179,11 @@ class ReplicaHost:
     def _host_again(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
         """Host a topic whose clients are still connected."""
         (log,) = self._files.make(topic.file(), (partition,), _new_replica(file))
-        topic.keep_in_memory(False)
+        topic.store.kept = True
         try:
             topic.make_known(self._files.topics_path)
         except StorageError:
-            topic.keep_in_memory()
+            topic.store.kept = False
             log.close()
             self._files.remove_unmade(topic.name)
             raise
@@ -276,7 +276,7 @@ class ReplicaHost:
         return topic
 
     def _keep_in_memory(self, topic: Topic) -> None:
-        topic.keep_in_memory()
+        topic.store.kept = False
         renew_outboxes(self._context, topic, self.forwarding)
 
     def leave_remote(self, name: str, identity: str = "") -> None:

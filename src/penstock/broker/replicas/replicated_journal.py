@@ -22,7 +22,7 @@ names, a snapshot is requested at housekeeping. A failed sync ends the replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
@@ -92,14 +92,14 @@ class JournalSender:
         for waits in self._unwritten:
             self.machine.when_held(self._cursors.files.written, waits)
         self._unwritten.clear()
-        self._carry_out()
+        self.work()
 
     def _synced(self, error: OSError | None) -> None:
         if error is None:
             self.machine.synced(self._cursors.files.synced)
         else:
             self.machine.sync_failed()
-        self._carry_out()
+        self.work()
 
     def when_held(self, then: Held, lost: Held = _nothing) -> None:
         """Called once every needed member has the present contents of the journal on disk. `lost`:
@@ -110,7 +110,7 @@ class JournalSender:
             self._unwritten.append((then, lost))  # the next record says all of it
         else:
             self.machine.when_held(self._cursors.files.written, (then, lost))
-            self._carry_out()
+            self.work()
 
     def settle(self) -> None:
         """Begin a generation that is due: at the beginning, for a member that needs it, and again
@@ -120,19 +120,6 @@ class JournalSender:
             self._cursors.sync()  # nothing may come after it for long, and then nothing is held
 
     # --- the others ---
-
-    def linked(self, node: int, session: int) -> None:
-        """The log of the replica there is level."""
-        self.machine.linked(node, session)
-        self._carry_out()
-
-    def unlinked(self, node: int) -> None:
-        self.machine.unlinked(node)
-
-    def needs(self, members: Collection[tuple[int, int]]) -> None:
-        """Node and replica of all members whose acknowledgements count."""
-        self.machine.needs(members)
-        self._carry_out()
 
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
@@ -146,11 +133,11 @@ class JournalSender:
                 self.machine.acknowledged(node, session, replica, written, synced)
             case _:
                 return  # of another leadership, or for a follower
-        self._carry_out()
+        self.work()
 
     # --- effects ---
 
-    def _carry_out(self) -> None:
+    def work(self) -> None:
         while self.machine.out:
             self._do(self.machine.out.pop(0))
         self._record, self._payload = b"", None

@@ -308,7 +308,7 @@ class ReplicatedPartition:
         )
         if needed != self._needed:
             self._needed = needed
-            led.needs(needed)
+            led.machine.needs(needed)
         self._link_journals(machine, led)
         self._complete(leadership, led)
         if self.led is not None:
@@ -341,12 +341,13 @@ class ReplicatedPartition:
         """A replica whose log has caught up in this session is greeted for the journal."""
         for node in [node for node in self._sessions if node not in machine.peers]:
             del self._sessions[node]
-            led.unlinked(node)
+            led.machine.unlinked(node)
         for node, peer in machine.peers.items():
             is_level = peer.counted != UNMATCHED and peer.counted >= machine.start_end
             if is_level and self._sessions.get(node) != peer.session:
                 self._sessions[node] = peer.session
-                led.linked(node, peer.session)
+                led.machine.linked(node, peer.session)
+        led.work()
 
     def _complete(self, leadership: Leadership, led: JournalSender) -> None:
         """A replica with the journal and the producers, too, may become a member. One that commits

@@ -72,7 +72,7 @@ class TopicPublishing:
     needs_partition: bool  # a publish must name a partition or a key: there is an order to keep
     depth_bound: DepthBound
     age_bound: AgeBound
-    _store: TopicStore
+    store: TopicStore
 
     def __init__(self, context: Context, file: TopicFile) -> None:
         self.context = context
@@ -151,14 +151,6 @@ class TopicPublishing:
         return {leader.number: leader.tail.committed_end for leader in self.leaders}
 
     # --- a topic of a cluster ---
-
-    def keep_in_memory(self, in_memory: bool = True) -> None:
-        """It has no replica here, and so no file."""
-        self._store.kept = not in_memory
-
-    @property
-    def is_in_memory(self) -> bool:
-        return not self._store.kept
 
     @property
     def metadata(self) -> ClusterMetadata | None:

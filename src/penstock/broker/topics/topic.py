@@ -73,7 +73,7 @@ class Topic(TopicPublishing):
         self.age_bound = AgeBound(self)
         self._marks_stored_ns, self._marks_unstored = 0, False
         self.directory = directory
-        self._store = TopicStore(self, directory)
+        self.store = TopicStore(self, directory)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False
@@ -378,14 +378,14 @@ class Topic(TopicPublishing):
 
     def store_or(self, undo: Callable[[], object], changed: bool = True) -> None:
         """Write topic.json; when that fails, take the change back and raise StorageError."""
-        if not self.ephemeral and (changed or self._store.failed):
-            self._store.write_or(undo)
+        if not self.ephemeral and (changed or self.store.failed):
+            self.store.write_or(undo)
 
     def make_known(self, topics_path: str) -> None:
         """The last step of a creation: from here on a start brings the topic back."""
         if self.ephemeral:
             return
-        self._store.write(self.file())
+        self.store.write(self.file())
         try:
             self.context.disk.sync_directory(topics_path)
         except OSError as error:
@@ -396,7 +396,7 @@ class Topic(TopicPublishing):
         if not self.ephemeral:
             file = self.file()
             file.deleted = True
-            self._store.write(file)
+            self.store.write(file)
 
     def file(self) -> TopicFile:
         marks = {number: replica.marks for number, replica in self.replicas.items()}
@@ -454,7 +454,7 @@ class Topic(TopicPublishing):
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """True when nothing is left to do until the next write."""
-        settled = self._store.settle()
+        settled = self.store.settle()
         for leader in self.leaders:
             settled &= leader.settle(wall_ns, sync_log, sync_journal)
         return settled

@@ -191,7 +191,7 @@ class TopicStore:
         self._topic = topic
         self._directory = directory
         self.failed = False
-        self.kept = True  # False: nothing is written
+        self.kept = True  # False: nothing is written, as the topic has no replica here
 
     def write_or(self, undo: Callable[[], object]) -> None:
         """Write the state in memory; when that fails, undo the change and raise StorageError."""

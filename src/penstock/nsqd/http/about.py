@@ -161,7 +161,7 @@ def _lines(view: View, version_line: str, uptime_ns: int) -> Iterator[str]:
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(view.start_time))
     yield from (version_line, f"start_time {started}", f"uptime {format_duration(uptime_ns)}", "")
     yield f"Health: {broker.health}"
-    if broker.draining:
+    if broker.context.draining:
         yield "Draining: no publishes are taken, deliveries go on until nothing is left"
     if view.include_memory:
         yield from ("", "Memory:")

@@ -49,7 +49,7 @@ def option(call: Call) -> None:
 def disable_writes(call: Call) -> Response:
     known = [member.value for member in WritesDisabledFor]
     kind = one_of("type", call.parameters.get("type", ""), known)
-    call.deps.broker.writes_disabled = WritesDisabledFor(kind)
+    call.deps.broker.refuse(writes_disabled=WritesDisabledFor(kind))
     return EMPTY
 
 
