@@ -94,6 +94,24 @@ def test_a_leader_stays_while_its_followers_replica_waits_for_the_disk(
     assert cluster.record("orders").epoch == epoch
 
 
+def test_a_leader_stays_that_greets_a_node_in_the_midst_of_its_start(
+    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a thousand replicas that takes longer than the links."""
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    number = next(node.number for node in cluster.nodes if node is not cluster.leader("orders"))
+    epoch = cluster.record("orders").epoch
+    cluster.kill(number)
+    node = cluster.start(number)
+    monkeypatch.setattr(node.cluster_node.reconciler, "look", lambda now_ns: None)
+    cluster.run(1)
+    monkeypatch.undo()
+    cluster.run(5)
+    assert cluster.record("orders").epoch == epoch
+    assert cluster.record("orders").member_on(number) is not None
+
+
 def test_a_leader_that_alone_does_not_reach_the_coordinator_is_replaced_and_comes_back(
     cluster: JoinedCluster,
 ) -> None:

@@ -224,10 +224,14 @@ class ClusterNode:
             self._unmet[self.reconciler.names[target]] = None  # it was greeted anew
 
     def _note_hello(self, target: Target, hello: Hello) -> None:
-        """The leader has greeted, whether the replica can follow yet or waits for its disk."""
-        name = self.reconciler.names.get(target)
-        held = self.participant.view.partitions.get(name) if name is not None else None
-        if name is not None and (held is None or hello.epoch >= held.document.epoch):
+        """The leader has greeted, whether the replica can follow yet or waits for its disk; be it
+        that a node which has just started has not compared the replica with its record yet."""
+        replicated = self.replica_host.replica(target)
+        if replicated is None:
+            return
+        name = PartitionName(replicated.topic.name, target.partition)
+        held = self.participant.view.partitions.get(name)
+        if held is None or hello.epoch >= held.document.epoch:
             self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def receive_message(self, node: int, message: Message) -> None:
