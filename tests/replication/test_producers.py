@@ -4,54 +4,42 @@ import pytest
 
 from cases import each
 from penstock.errors import SequenceGap
-from penstock.replication.producers import (
-    Known,
-    Newest,
-    ProducerReplication,
-    SequenceVerdict,
-    Stamped,
-    judge,
-)
+from penstock.replication.producers import Known, ProducerReplication, Stamped, is_new
 
 KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
-NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
+COMMITTED, PENDING = (3, 10), (3, 14)  # 10 to 13 are above the committed end
 
 
 @each(
-    ("known", "newest", "sequence", "count", "verdict"),
+    ("last", "sequence", "count", "new", "stored"),
     [
-        (None, None, 0, 5, SequenceVerdict.NEW),
-        (KNOWN, None, 10, 1, SequenceVerdict.NEW),
-        (KNOWN, None, 9, 1, SequenceVerdict.STORED),
-        (KNOWN, None, 0, 10, SequenceVerdict.STORED),
-        (KNOWN, NEWEST, 14, 1, SequenceVerdict.NEW),
-        (KNOWN, NEWEST, 13, 1, SequenceVerdict.PENDING),
-        (KNOWN, NEWEST, 10, 4, SequenceVerdict.PENDING),
-        (KNOWN, NEWEST, 8, 4, SequenceVerdict.PENDING),  # safe when the last of them is
-        (KNOWN, NEWEST, 8, 2, SequenceVerdict.STORED),
-        (None, NEWEST, 10, 1, SequenceVerdict.PENDING),
+        ((3, 0), 0, 5, True, True),
+        (COMMITTED, 10, 1, True, False),
+        (COMMITTED, 9, 1, False, True),
+        (COMMITTED, 0, 10, False, True),
+        (PENDING, 14, 1, True, False),
+        (PENDING, 13, 1, False, False),
+        (PENDING, 10, 4, False, False),
+        (PENDING, 8, 4, False, False),  # safe when the last of them is
+        (PENDING, 8, 2, False, True),
     ],
 )
 def test_verdicts_on_a_publish(
-    known: Known | None, newest: Newest | None, sequence: int, count: int, verdict: SequenceVerdict
+    last: tuple[int, int], sequence: int, count: int, new: bool, stored: bool
 ) -> None:
-    assert judge(known, newest, 3, sequence, count) is verdict
+    assert is_new(last, 3, sequence, count) is new
+    assert KNOWN.covers(3, sequence + count) is stored
 
 
-@pytest.mark.parametrize(
-    ("known", "newest", "sequence", "count", "expected"),
-    [
-        (None, None, 1, 1, 0),
-        (KNOWN, None, 11, 1, 10),
-        (KNOWN, None, 9, 2, 10),
-        (KNOWN, NEWEST, 13, 2, 14),
-    ],
+@each(
+    ("last", "sequence", "count", "expected"),
+    [((3, 0), 1, 1, 0), (COMMITTED, 11, 1, 10), (COMMITTED, 9, 2, 10), (PENDING, 13, 2, 14)],
 )
 def test_a_gap_names_what_is_expected(
-    known: Known | None, newest: Newest | None, sequence: int, count: int, expected: int
+    last: tuple[int, int], sequence: int, count: int, expected: int
 ) -> None:
     with pytest.raises(SequenceGap) as gap:
-        judge(known, newest, 3, sequence, count)
+        is_new(last, 3, sequence, count)
     assert gap.value.expected == expected
 
 

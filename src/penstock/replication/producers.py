@@ -22,7 +22,6 @@ has removed: it receives a leader's table, and continues from its end.
 
 from collections import deque
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.errors import ProducerFenced, SequenceGap
@@ -35,6 +34,9 @@ class Known(NamedTuple):
     next_sequence: int
     used_ns: int  # when it was last heard of
 
+    def covers(self, epoch: int, end: int) -> bool:
+        return epoch == self.epoch and end <= self.next_sequence
+
 
 class Stamped(NamedTuple):
     """A batch of an idempotent producer, from its header."""
@@ -46,43 +48,18 @@ class Stamped(NamedTuple):
     used_ns: int
 
 
-class SequenceVerdict(IntEnum):
-    NEW = 1
-    PENDING = 2
-    STORED = 3
-
-
-class Newest(NamedTuple):
-    """The newest batch of a producer that is not committed."""
-
-    epoch: int
-    next_sequence: int
-
-
-def judge(
-    known: Known | None, newest: Newest | None, epoch: int, sequence: int, count: int
-) -> SequenceVerdict:
-    """Judge a publish of `count` messages from `sequence` on. Raises SequenceGap and
-    ProducerFenced."""
-    last_epoch, expected = _last(known, newest, epoch)
+def is_new(last: tuple[int, int], epoch: int, sequence: int, count: int) -> bool:
+    """Is a publish of `count` messages from `sequence` on the next of its producer, or was it made
+    before? `last`: epoch and next sequence of the newest batch, committed or not. Raises
+    SequenceGap and ProducerFenced."""
+    last_epoch, expected = last
     if epoch < last_epoch:
         raise ProducerFenced(last_epoch)
     if epoch > last_epoch:
         expected = 0
-    end = sequence + count
-    if sequence == expected:
-        return SequenceVerdict.NEW
-    if end > expected:
+    if sequence != expected and sequence + count > expected:
         raise SequenceGap(expected)
-    if known is not None and known.epoch == epoch and end <= known.next_sequence:
-        return SequenceVerdict.STORED
-    return SequenceVerdict.PENDING
-
-
-def _last(known: Known | None, newest: Newest | None, epoch: int) -> tuple[int, int]:
-    if newest is not None:
-        return newest
-    return (known.epoch, known.next_sequence) if known is not None else (epoch, 0)
+    return sequence == expected
 
 
 class ProducerReplication:

@@ -17,7 +17,7 @@ from penstock import limits
 from penstock.broker.partition.appends import Encode, Sections, Stored
 from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
-from penstock.replication.producers import Known, Newest, SequenceVerdict, judge
+from penstock.replication.producers import Known, is_new
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -112,32 +112,32 @@ class StampedPublishes:
 
     def _find(self, stamp: Stamp, count: int) -> Known | _Pending | None:
         """Where this very publish is known from; None when it is new and in sequence."""
-        if stamp.sequence + count > SEQUENCE_END_MAX:
+        end = stamp.sequence + count
+        if end > SEQUENCE_END_MAX:
             raise Refused("the sequences of this epoch are used up: begin another one")
         known = self._table.find(stamp.producer_id)
         pending = self._pending.get(stamp.producer_id)
-        newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
-        verdict = self._judge(known, newest, stamp, count)
-        if verdict is SequenceVerdict.NEW:
+        last = known[:2] if known is not None else (stamp.epoch, 0)
+        if pending:
+            last = pending[-1].stamp.epoch, pending[-1].next_sequence
+        if self._is_new(last, stamp, count):
             if known is None and not pending and not self._table.has_room():
                 most = limits.PRODUCERS_MAX
                 raise Refused(f"{most} producers of this topic are remembered already")
             return None
-        if verdict is SequenceVerdict.STORED:
+        if known is not None and known.covers(stamp.epoch, end):
             return known
         for one in pending or ():  # the first whose commit covers all of it
-            if one.stamp.epoch == stamp.epoch and stamp.sequence + count <= one.next_sequence:
+            if one.stamp.epoch == stamp.epoch and end <= one.next_sequence:
                 return one
         raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
 
-    def _judge(
-        self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
-    ) -> SequenceVerdict:
+    def _is_new(self, last: tuple[int, int], stamp: Stamp, count: int) -> bool:
         """A leader that may have been replaced does not know of later commits, so it cannot report
         a gap. A process that was paused reads its clients before it checks the time, so that is
         done here."""
         try:
-            return judge(known, newest, stamp.epoch, stamp.sequence, count)
+            return is_new(last, stamp.epoch, stamp.sequence, count)
         except SequenceGap as error:
             machine = self._group.leadership.machine
             machine.tick(self._context.clock.mono_ns())
