@@ -70,7 +70,7 @@ ODD, EVEN = FakeLog("a", list(range(1, 41, 2))), FakeLog("b", list(range(0, 40, 
 def test_all_of_two_nodes_by_time_and_nothing_twice(is_back: bool) -> None:
     both, found, at = topic_logs(ODD, EVEN), [], dict.fromkeys("ab", 20 if is_back else 0)
     while True:
-        page = asyncio.run((both.back if is_back else both.onward)(at, search(7)))
+        page = asyncio.run(both.read(at, search(7), is_back))
         found = seen(page) + found if is_back else found + seen(page)
         if page.is_end:
             break
@@ -85,10 +85,10 @@ def test_a_node_keeps_its_order_although_its_clock_went_back() -> None:
 
 def test_a_page_begins_where_the_log_does() -> None:
     one = topic_logs(FakeLog("a", list(range(30)), earliest=100))
-    page = asyncio.run(one.onward({"a": 0}, search(5)))
+    page = asyncio.run(one.read({"a": 0}, search(5)))
     assert seen(page) == [("a", 100 + number) for number in range(5)]
     assert not page.is_end
-    page = asyncio.run(one.back({"a": 103}, search(5)))
+    page = asyncio.run(one.read({"a": 103}, search(5), is_back=True))
     assert [offset for _, offset in seen(page)] == [100, 101, 102]
     assert page.is_end
 
@@ -100,7 +100,7 @@ def test_a_search_says_how_far_it_came_and_goes_on(is_back: bool) -> None:
     found: list[int] = []
     at = {"a": 5000 if is_back else 0}
     for _ in range(20):
-        page = asyncio.run((one.back if is_back else one.onward)(at, mine))
+        page = asyncio.run(one.read(at, mine, is_back))
         assert mine.searched >= 10
         found += [offset for _, offset in seen(page)]
         span = page.spans["a"]
@@ -113,7 +113,7 @@ def test_a_search_says_how_far_it_came_and_goes_on(is_back: bool) -> None:
 def test_a_search_can_be_stopped() -> None:
     mine = search(10, "nowhere")
     mine.on_progress = lambda answer: setattr(answer, "is_stopped", answer.searched >= 100)
-    page = asyncio.run(topic_logs(FakeLog("a", list(range(5000)))).onward({"a": 0}, mine))
+    page = asyncio.run(topic_logs(FakeLog("a", list(range(5000)))).read({"a": 0}, mine))
     assert page.lines == ()
     assert not page.is_end
     assert 100 <= mine.searched <= limits.ADMIN_BACKWARD_MESSAGES
@@ -123,7 +123,7 @@ def test_a_search_can_be_stopped() -> None:
 def test_a_node_that_is_down_is_named_and_the_other_shown() -> None:
     down = FakeLog("b", [1])
     down.is_down = True
-    page = asyncio.run(topic_logs(ODD, down).onward({"a": 0, "b": 0}, search(3)))
+    page = asyncio.run(topic_logs(ODD, down).read({"a": 0, "b": 0}, search(3)))
     assert seen(page) == [("a", 0), ("a", 1), ("a", 2)]
     assert page.errors == ("b: down",)
     with pytest.raises(FetchFailed):

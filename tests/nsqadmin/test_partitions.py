@@ -243,7 +243,7 @@ def test_pages_go_over_all_partitions_by_time() -> None:
         ("a#1", 29), ("a#1", 30), ("a#2", 1), *(("a#1", number) for number in range(31, 36)),
     ]  # fmt: skip
     ends = {at: span.first for at, span in page.spans.items()}
-    before = asyncio.run(both().back(ends, search(100)))
+    before = asyncio.run(both().read(ends, search(100), is_back=True))
     assert len(before.lines) == 30
     assert before.is_end
 

@@ -133,16 +133,11 @@ class TopicLogs:
     async def page(self, position: str, search: Search) -> Page:
         """From a position on; `newest` is the page that ends at the end."""
         if position.strip() in NEWEST:
-            return await self.back(await self.ends(), search)
-        return await self.onward(await self.find(position), search)
+            return await self.read(await self.ends(), search, is_back=True)
+        return await self.read(await self.find(position), search)
 
-    async def onward(self, offsets: Mapping[str, int], search: Search) -> Page:
-        return await self._page(offsets, search, is_back=False)
-
-    async def back(self, ends: Mapping[str, int], search: Search) -> Page:
-        return await self._page(ends, search, is_back=True)
-
-    async def _page(self, offsets: Mapping[str, int], search: Search, is_back: bool) -> Page:
+    async def read(self, offsets: Mapping[str, int], search: Search, is_back: bool = False) -> Page:
+        """On from these offsets, or back to what is before them."""
         parts, errors = await self._parts(offsets, search, is_back)
         lines = [part.lines for part in parts.values()]  # each keeps its order
         merged = heapq.merge(*lines, key=lambda one: one.message.timestamp_ns, reverse=is_back)

@@ -6,7 +6,7 @@ them, merged by time.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -64,11 +64,10 @@ class _Browser:
         self._topic = topic
         self._nodes: list[str] = []
         self._there: list[LogAddress] = []  # of a topic with several partitions
-        self._page = Page()
+        self._page = Page()  # what is shown
         self._find_logs()
         self._partitions = sorted({one.partition for one in self._there})  # none: there is one
         self._asked = view.asked("node", "partition", "at", "contains", "where")
-        self._lines: list[Line] = []  # those shown, the oldest first
         self._is_newest_first = True
         self._is_back = True  # the direction of the last look
         self._search = Search()
@@ -236,8 +235,7 @@ class _Browser:
             if mine is self._search:
                 self._stop_button.set_visibility(False)
         if mine is self._search:
-            self._page = page
-            self._show(list(page.lines))
+            self._show(page)
         return mine is self._search
 
     def _on_progress(self, search: Search) -> None:
@@ -250,41 +248,39 @@ class _Browser:
     def _further(self, is_back: bool) -> Callable[[Search], Awaitable[Page]]:
         """Back from where the page begins, or on from where it ends."""
         logs = self._logs()
-        ask = logs.back if is_back else logs.onward
-        return partial(ask, {at: span.first if is_back else span.following
-                             for at, span in self._page.spans.items()
-                             if at in logs.by_address})  # fmt: skip
+        offsets = {at: span.first if is_back else span.following
+                   for at, span in self._page.spans.items() if at in logs.by_address}  # fmt: skip
+        return partial(logs.read, offsets, is_back=is_back)
 
     async def _go_on(self) -> None:
         """Continue the search from its end; the results stay."""
         further = self._further(self._is_back)
-        before, spans = self._lines, self._page.spans
+        before = self._page
         if await self._look(further, self._search.searched):
-            found = self._page.spans
-            joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
-            self._page = replace(self._page, spans=joined)
-            more = list(self._page.lines)
-            self._show(more + before if self._is_back else before + more)
+            page = self._page
+            spans = {node: _joined(span, page.spans.get(node, span))
+                     for node, span in before.spans.items()}  # fmt: skip
+            first, last = (page, before) if self._is_back else (before, page)
+            self._show(replace(page, spans=spans, lines=first.lines + last.lines))
 
     async def _move(self, is_back: bool) -> None:
         self._end_follow()
         ask, before = self._further(is_back), self._page
         self._is_back = is_back
-        if await self._look(ask) and not self._lines and self._page.is_end:
-            self._page = before
-            self._show(list(before.lines))
+        if await self._look(ask) and not self._page.lines and self._page.is_end:
+            self._show(before)
             ui.notify("There is nothing earlier." if is_back else "There is nothing later yet.")
 
-    def _show(self, lines: list[Line]) -> None:
-        self._lines = lines
-        self._grid.show([self._row(one) for one in lines])
+    def _show(self, page: Page) -> None:
+        self._page = page
+        self._grid.show([self._row(one) for one in page.lines])
         sort = "desc" if self._is_newest_first else "asc"
         state = {"state": [{"colId": "order", "sort": sort}], "defaultState": {"sort": None}}
         self._grid.element.run_grid_method("applyColumnState", state)
         self._note_found()
 
     def _note_found(self) -> None:
-        parts = [_summary(self._lines)]
+        parts = [_summary(self._page.lines)]
         if self._search.criteria:
             parts.append(self._searched())
         if self._page.is_end and self._search.criteria:
@@ -301,7 +297,7 @@ class _Browser:
         return f"searched {words.count(search.searched, 'message')}{at}"
 
     def _fail(self, error: PenstockError) -> None:
-        self._page, self._lines = Page(), []
+        self._page = Page()
         self._grid.show([])
         self._on_button.set_visibility(False)
         self._note.set_text(str(error))
@@ -367,7 +363,7 @@ class _Browser:
             firsts = {node: span.following for node, span in self._page.spans.items()}
             starts = {node: max(firsts.get(node, end), end - most) for node, end in ends.items()}
             search = replace(self._search, count=most * len(ends), searched=0)
-            page = await logs.onward(starts, search)
+            page = await logs.read(starts, search)
         except PenstockError as error:
             self._note.set_text(f"Following: {error}")
             return
@@ -376,10 +372,10 @@ class _Browser:
         self._skipped += sum(starts[node] - firsts.get(node, starts[node]) for node in starts)
         spans = {node: OffsetSpan(firsts.get(node, span.first), span.following)
                  for node, span in page.spans.items()}  # fmt: skip
-        self._page = replace(self._page, spans={**self._page.spans, **spans})
+        lines = (*self._page.lines, *page.lines)[-limits.ADMIN_FOLLOWED_SHOWN :]
+        self._page = replace(self._page, spans={**self._page.spans, **spans}, lines=lines)
         if page.lines:
-            self._lines = [*self._lines, *page.lines][-limits.ADMIN_FOLLOWED_SHOWN :]
-            self._grid.show([self._row(one) for one in self._lines])
+            self._grid.show([self._row(one) for one in lines])
         self._note_followed()
 
     def _note_followed(self) -> None:
@@ -387,14 +383,14 @@ class _Browser:
         paused = "Paused while the tab is hidden" if self._is_hidden else "Following"
         at_most = limits.ADMIN_FOLLOWED_SHOWN
         self._note.set_text(
-            f"{paused}: {words.count(len(self._lines), 'message')} of the newest"
+            f"{paused}: {words.count(len(self._page.lines), 'message')} of the newest"
             f" {at_most:,}{skipped}"
         )
         self._on_button.set_visibility(False)
 
     async def _open_key(self, key: object) -> None:
         address, _, offset = str(key).rpartition(" ")
-        shown = {(one.address, str(one.message.offset)) for one in self._lines}
+        shown = {(one.address, str(one.message.offset)) for one in self._page.lines}
         if (address, offset) in shown and (address, int(offset)) != self._open:
             await self._show_message(address, int(offset))
 
@@ -442,7 +438,7 @@ def _joined(one: OffsetSpan, other: OffsetSpan) -> OffsetSpan:
     return OffsetSpan(min(one.first, other.first), max(one.following, other.following))
 
 
-def _summary(lines: list[Line]) -> str:
+def _summary(lines: Sequence[Line]) -> str:
     """ "100 messages, offsets 17 to 116"."""
     count = words.count(len(lines), "message")
     if not lines or len({one.address for one in lines}) > 1:
