@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import examples
+from cases import each, examples
 from penstock import limits
 from penstock.broker.health import Health
 from penstock.broker.partition.appends import Stored
-from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
-from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
+from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp, is_new
+from penstock.broker.partition.producers import Known, ProducerTable, decode_table, read_producers
 from penstock.errors import (
     PenstockError,
     ProducerFenced,
@@ -26,7 +26,6 @@ from penstock.errors import (
 from penstock.kernel import decode_bodies, encode_batch
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
-from penstock.replication.producers import Known
 from sim.clock import FakeClock
 from sim.disk import Fault, SimDisk
 
@@ -345,6 +344,20 @@ def test_a_start_folds_no_more_than_is_committed(replica: Replica) -> None:
     assert replica.next_sequence == 3
 
 
+def test_a_cut_takes_what_was_above_it(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.table.learn(1)
+    replica.log.cut(2)
+    assert replica.table.cut(2)
+    replica.table.learn(3)
+    assert replica.next_sequence == 2
+    replica.write(2)
+    replica.table.learn(3)
+    replica.table.learn(1)  # what an older frame says
+    assert replica.next_sequence == 3
+    assert not replica.table.cut(2)
+
+
 def test_the_file_does_not_reach_above_the_committed_end(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table.learn(2)
@@ -448,3 +461,43 @@ def test_a_table_that_cannot_be_written_is_not_installed(replica: Replica) -> No
     assert other.next_sequence == 0
     other.table.install(replica.table.snapshot())
     assert other.next_sequence == 2
+
+
+# --- what a publish is, by what is committed and what is not yet ---
+
+
+KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
+COMMITTED, PENDING = (3, 10), (3, 14)  # 10 to 13 are above the committed end
+
+
+@each(
+    ("last", "sequence", "count", "new", "stored"),
+    [
+        ((3, 0), 0, 5, True, True),
+        (COMMITTED, 10, 1, True, False),
+        (COMMITTED, 9, 1, False, True),
+        (COMMITTED, 0, 10, False, True),
+        (PENDING, 14, 1, True, False),
+        (PENDING, 13, 1, False, False),
+        (PENDING, 10, 4, False, False),
+        (PENDING, 8, 4, False, False),  # safe when the last of them is
+        (PENDING, 8, 2, False, True),
+    ],
+)
+def test_verdicts_on_a_publish(
+    last: tuple[int, int], sequence: int, count: int, new: bool, stored: bool
+) -> None:
+    assert is_new(last, 3, sequence, count) is new
+    assert KNOWN.covers(3, sequence + count) is stored
+
+
+@each(
+    ("last", "sequence", "count", "expected"),
+    [((3, 0), 1, 1, 0), (COMMITTED, 11, 1, 10), (COMMITTED, 9, 2, 10), (PENDING, 13, 2, 14)],
+)
+def test_a_gap_names_what_is_expected(
+    last: tuple[int, int], sequence: int, count: int, expected: int
+) -> None:
+    with pytest.raises(SequenceGap) as gap:
+        is_new(last, 3, sequence, count)
+    assert gap.value.expected == expected

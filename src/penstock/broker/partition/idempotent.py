@@ -1,10 +1,16 @@
 """Idempotent publishing at a leader: batches on their way to disk, and the meaning of a stamp now.
 
-A publish that follows on what is stored (or is being stored) becomes a batch of its own, whose
-header carries producer, epoch and first sequence. `producers.ProducerTable` knows what is stored;
-what lies above that is pending here, and a repeat of it is answered when it is committed: so it is
-with what a new leader finds above the committed end, too. A batch that fails takes along all later
-ones of its producer: they would leave a gap.
+| a publish | is |
+|---|---|
+| follows on what is stored, or is being stored | new: it becomes a batch of its own |
+| is being stored already | pending: answered when that batch is committed |
+| is stored (`producers.ProducerTable`) | answered at once |
+| leaves a gap, or has an older epoch | refused |
+
+The header of the batch carries producer, epoch and first sequence. A batch that fails takes along
+all later ones of its producer: they would leave a gap. A new leader takes no publish before the
+batches that it inherited are committed, and thus in the table: a retry of one is neither answered
+too early nor stored again.
 """
 
 from __future__ import annotations
@@ -15,14 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.partition.appends import Encode, Sections, Stored
-from penstock.errors import PenstockError, Refused, SequenceGap
+from penstock.broker.partition.producers import Known, ProducerTable
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
-from penstock.replication.producers import Known, is_new
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition.group_commit import GroupCommit
-    from penstock.broker.partition.producers import ProducerTable
 
 SEQUENCE_END_MAX = (1 << 32) - 1
 # The error; else where the first message lies, or None: it was stored before, at an unknown
@@ -162,6 +167,20 @@ class StampedPublishes:
         pending.done(error, None if error else pending.where)
         for done in pending.repeats:
             done(error, None)
+
+
+def is_new(last: tuple[int, int], epoch: int, sequence: int, count: int) -> bool:
+    """Is a publish of `count` messages from `sequence` on the next of its producer, or was it made
+    before? `last`: epoch and next sequence of the newest batch, committed or not. Raises
+    SequenceGap and ProducerFenced."""
+    last_epoch, expected = last
+    if epoch < last_epoch:
+        raise ProducerFenced(last_epoch)
+    if epoch > last_epoch:
+        expected = 0
+    if sequence != expected and sequence + count > expected:
+        raise SequenceGap(expected)
+    return sequence == expected
 
 
 def _columns(

@@ -23,8 +23,10 @@ the log from there on. Two rules make that right:
 
 Of a replica of several the table is as of the committed end, since a new leader may cut what lies
 above: a follower folds what it learns to be committed, a leader takes publishes once all that it
-had is, and a learner is given its leader's table. The file is made with the replica, so "before the
-first such batch" holds for batches that come from a leader, too.
+had is, and a learner is given its leader's table, as it cannot fold what retention has removed.
+After an election that an operator forced, a cut may reach below that end: the table is folded
+again. The file is made with the replica, so "before the first such batch" holds for batches that
+come from a leader, too.
 
 `idempotent.py` has the publishes that are on their way.
 """
@@ -33,9 +35,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -45,12 +48,22 @@ from penstock.errors import StorageError, TopicDamaged, WriteRefused
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
 from penstock.log.seal import seal, unseal
-from penstock.replication.producers import Known, ProducerReplication, Stamped
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.kernel import BatchHeader
     from penstock.log.partition import PartitionLog
+
+
+class Known(NamedTuple):
+    """The committed state of one producer."""
+
+    epoch: int
+    next_sequence: int
+    used_ns: int  # when it was last heard of
+
+    def covers(self, epoch: int, end: int) -> bool:
+        return epoch == self.epoch and end <= self.next_sequence
 
 
 class ProducersFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,16 +142,18 @@ class ProducerTable:
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
         end = log.written_end if committed_end is None else committed_end
         file = read_producers(context.disk, log.path) if kept else None
-        self._machine = ProducerReplication(end, {})
+        self._table: dict[int, Known] = {}  # of batches below this end
+        self._committed = end
+        self._tail: deque[BatchHeader] = deque()  # of producers' batches above it
         self._read_end = end  # of the log: batches below it were reported to the line
         if file is not None:
             self._bring_back(file, end)
 
     def find(self, producer_id: int) -> Known | None:
-        return self._machine.table.get(producer_id)
+        return self._table.get(producer_id)
 
     def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
-        self._machine.table[producer_id] = Known(epoch, next_sequence, used_ns)
+        self._table[producer_id] = Known(epoch, next_sequence, used_ns)
 
     def has_room(self) -> bool:
         if self._count() < limits.PRODUCERS_MAX:
@@ -147,7 +162,7 @@ class ProducerTable:
         return self._count() < limits.PRODUCERS_MAX
 
     def _count(self) -> int:
-        return len(self._machine.table.keys() | set(self.pending))
+        return len(self._table.keys() | set(self.pending))
 
     # --- the file ---
 
@@ -155,7 +170,7 @@ class ProducerTable:
         """Before the first batch. It happens once for a topic, so the caller waits for it."""
         if self._begun:
             return
-        end = min(self._machine.end, self._log.synced_end)
+        end = min(self._committed, self._log.synced_end)
         try:
             self._job(end).run()
         except OSError as error:
@@ -176,8 +191,8 @@ class ProducerTable:
             self._failed = False
             self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
 
-    def _job(self, end: int) -> SnapshotJob:
-        data = encode_table(end, self._machine.table)
+    def _job(self, end: int, table: dict[int, Known] | None = None) -> SnapshotJob:
+        data = encode_table(end, self._table if table is None else table)
         return SnapshotJob(self._context.disk, self._path, data)
 
     def _bring_back(self, file: ProducersFile, committed_end: int) -> None:
@@ -191,13 +206,13 @@ class ProducerTable:
 
     def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
         """Fold the batches of the log from `end` on into `table`."""
-        self._machine = ProducerReplication(end, table)
+        self._table, self._committed, self._tail = table, end, deque()
         self._read_end = max(end, self._log.start_offset)
         self.learn(committed_end)
 
-    def _replace(self, end: int) -> None:
+    def _replace(self, end: int, table: dict[int, Known] | None = None) -> None:
         try:
-            self._job(end).run()
+            self._job(end, table).run()
         except OSError as error:
             raise StorageError(self._path, f"cannot be written: {error}") from error
         self._end = end
@@ -218,16 +233,25 @@ class ProducerTable:
         """For a follower: these batches were appended to the log."""
         for header in headers:
             if header.producer_id:
-                self._machine.wrote(stamped_of(header))
-            self._read_end = header.base_offset + header.count
+                self._tail.append(header)
+            self._read_end = _end_of(header)
 
     def restored(self, headers: Iterable[BatchHeader]) -> None:
         """These were corrupt here, and came from another replica: they were stepped over when the
         log was folded, and perhaps when the file was written."""
         for header in headers:
             if header.producer_id:
-                self._machine.restored(stamped_of(header))
+                known, found = self.find(header.producer_id), _known_of(header)
+                if known is None or known[:2] < found[:2]:
+                    self._table[header.producer_id] = found
                 self.renew()
+
+    def _commit(self, end: int) -> None:
+        """All batches below `end` are committed, and were reported."""
+        while self._tail and _end_of(self._tail[0]) <= end:
+            header = self._tail.popleft()
+            self._table[header.producer_id] = _known_of(header)
+        self._committed = max(self._committed, end)
 
     def learn(self, committed_end: int) -> None:
         """For a follower: the log is committed up to here. Batches that were appended without a
@@ -237,13 +261,13 @@ class ProducerTable:
         if self._read_end < self._log.written_end:
             self.appended(header for header, _ in self._log.intact_batches(self._read_end))
             self._read_end = self._log.written_end  # though its end may not be readable
-        self._machine.committed(min(committed_end, self._read_end))
+        self._commit(min(committed_end, self._read_end))
 
     def leave_leadership(self, committed_end: int, noted_end: int) -> None:
         """For a former leader: its log above the committed end may be cut. Only batches below
         `noted_end` were noted: a leadership can end together with the commit of its last append."""
         self.pending = ()
-        self._machine.committed(noted_end)
+        self._commit(noted_end)
         self._read_end = noted_end
         self.learn(committed_end)
 
@@ -251,7 +275,9 @@ class ProducerTable:
         """The log was cut. False: below the committed end of this table, as only an operator can
         cause; it was folded from the rest, and a leader's table has to be installed."""
         self._read_end = min(self._read_end, end)
-        if self._machine.cut(end):
+        while self._tail and _end_of(self._tail[-1]) > end:
+            self._tail.pop()
+        if end >= self._committed:
             return True
         self._fold(self._log.start_offset, {}, end)
         if self._begun and self._kept:
@@ -260,9 +286,9 @@ class ProducerTable:
 
     def snapshot(self, committed_end: int = 0) -> bytes:
         """For a learner, from a leader or a follower; as of `committed_end`, if that is later."""
-        self._machine.committed(committed_end)
+        self._commit(committed_end)
         self._read_end = max(self._read_end, committed_end)
-        return encode_table(self._machine.end, self._machine.table)
+        return encode_table(self._committed, self._table)
 
     def install(self, snapshot: bytes) -> None:
         """For a learner: replace this table by another replica's. Its end must lie in the log here,
@@ -278,21 +304,15 @@ class ProducerTable:
             raise StorageError(self._path, f"a table that ends at {file.end} was sent: {rule}")
         if self._has(file):
             return
-        before, committed_end = self._machine, max(self._machine.end, file.end)
-        self._machine = ProducerReplication(file.end, _known(file))
-        try:
-            self._replace(file.end)
-        except StorageError:
-            self._machine = before
-            raise
+        self._replace(file.end, _known(file))
         self._begun = True
-        self._fold(file.end, _known(file), committed_end)
+        self._fold(file.end, _known(file), max(self._committed, file.end))
 
     def _has(self, file: ProducersFile) -> bool:
         """The log here has the same entries, so the file need not: a returning node receives a
         table for each of its replicas, and waits for the disk in the loop."""
         self.learn(file.end)
-        own = {id: known[:2] for id, known in self._machine.table.items()}
+        own = {id: known[:2] for id, known in self._table.items()}
         return self._begun and own == {id: known[:2] for id, known in _known(file).items()}
 
     # --- housekeeping and the end ---
@@ -300,7 +320,7 @@ class ProducerTable:
     def settle(self, committed_end: int, count: int, size: int) -> bool:
         """Write the file again when the log has grown enough since, by `count` messages and `size`
         bytes since the start, or when writing it failed. True when nothing is left of that."""
-        self._machine.committed(committed_end)
+        self._commit(committed_end)
         self._read_end = max(self._read_end, committed_end)
         if not self._kept or self._log.stopped is not None:
             return True
@@ -340,7 +360,7 @@ class ProducerTable:
 
     def _forget(self) -> None:
         oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
-        table = self._machine.table
+        table = self._table
         for producer_id, known in list(table.items()):
             if known.used_ns < oldest_ns and producer_id not in self.pending:
                 del table[producer_id]
@@ -361,11 +381,10 @@ class ProducerTable:
             self._context.health.report(self._topic_name, Trouble.PRODUCERS, str(error))
 
 
-def stamped_of(header: BatchHeader) -> Stamped:
-    return Stamped(
-        header.base_offset + header.count,
-        header.producer_id,
-        header.producer_epoch,
-        header.first_sequence + header.count,
-        header.timestamp_ns,
-    )
+def _end_of(header: BatchHeader) -> int:
+    return header.base_offset + header.count
+
+
+def _known_of(header: BatchHeader) -> Known:
+    next_sequence = header.first_sequence + header.count
+    return Known(header.producer_epoch, next_sequence, header.timestamp_ns)
