@@ -145,7 +145,8 @@ class Assignment:
         self._restorations = restorations
         self.revision, self.record = revision, record
         if self.leadership is not None:
-            self.leadership.seen(revision, record)
+            self.leadership.machine.seen(revision, record)
+            self.leadership.moved()
             self.turn()
         self._promise_if_named()
         self._list()

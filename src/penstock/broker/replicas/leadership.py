@@ -21,7 +21,6 @@ from penstock import limits
 from penstock.broker.ports import PeerLane, Peers
 from penstock.broker.replicas.context import CatchUp
 from penstock.errors import StorageError
-from penstock.log.epochs import BatchName
 from penstock.log.scan import headers_of
 from penstock.replication import effects
 from penstock.replication.chunks import Payload, of_append
@@ -48,14 +47,6 @@ class LeadershipPorts(NamedTuple):
     peers: Peers
     records: Records
     catch_up: CatchUp
-
-
-class _NextBatches(NamedTuple):
-    """The next batches for a follower. `previous`: the batch before them; None: there is none."""
-
-    previous: BatchName | None
-    batches: bytes | memoryview  # from the log
-    payload: Payload | None  # of an append in flight
 
 
 _ALONE = LeaderId(0, 0, 0)
@@ -89,7 +80,7 @@ class Leadership:
         self.reason = ""  # why it is over
         self.is_alone = ports is None
         self.in_flight: LogAppend | None = None  # in flight: its buffers are valid
-        self._live: _NextBatches | None = None  # of the append
+        self._live: Payload | None = None  # of the append, encoded once for all
         self._ports = ports
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
@@ -147,10 +138,6 @@ class Leadership:
         self._leave_bulk(node)
         self._announced.pop(node, None)
         self.machine.unlinked(node)
-        self.moved()
-
-    def seen(self, revision: int, record: PartitionRecord) -> None:
-        self.machine.seen(revision, record)
         self.moved()
 
     def receive(self, node: int, frame: Frame) -> None:
@@ -243,10 +230,6 @@ class Leadership:
             case _:
                 raise RuntimeError(f"unknown effect: {effect}")
 
-    def note_beside(self, node: int, session: int, complete: bool) -> None:
-        self.machine.note_beside(node, session, complete)
-        self.moved()
-
     def announce_committed(self) -> None:
         """To followers without a frame since the committed end moved."""
         ports = self._ports
@@ -275,37 +258,33 @@ class Leadership:
         if append is None and not self._has_slot(ports, node, start):
             machine.fed(node, start)
             return
+        batches: bytes | memoryview = b""
         try:
-            part = self._from_log(node, start) if append is None else self._in_flight(append)
+            previous = machine.log.name_before(start)
+            if append is None:
+                batches = self._from_log(node, start)
         except StorageError:  # the next append tries again
             machine.fed(node, start)
             return
-        if part.previous is None:
+        if previous is None:
             machine.linked(node)
             return
-        frame = AppendFrame(
-            session, machine.record.epoch, part.previous, start, part.batches, committed
-        )
-        lane = PeerLane.BULK if append is None else PeerLane.LIVE
-        ports.peers.send(node, lane, encode(ports.target, frame, part.payload))
-        if append is not None:
-            self._announced[node] = session, committed
-        machine.fed(node, end_of(part.batches) if append is None else append.end)
+        frame = AppendFrame(session, machine.record.epoch, previous, start, batches, committed)
+        if append is None:
+            ports.peers.send(node, PeerLane.BULK, encode(ports.target, frame))
+            machine.fed(node, end_of(batches))
+            return
+        self._live = self._live or of_append(append.buffers, append.length)
+        ports.peers.send(node, PeerLane.LIVE, encode(ports.target, frame, self._live))
+        self._announced[node] = session, committed
+        machine.fed(node, append.end)
 
-    def _in_flight(self, append: LogAppend) -> _NextBatches:
-        """From memory, and encoded once for all."""
-        if self._live is None:
-            previous = self.machine.log.name_before(append.base_offset)
-            self._live = _NextBatches(previous, b"", of_append(append.buffers, append.length))
-        return self._live
-
-    def _from_log(self, node: int, start: int) -> _NextBatches:
-        previous = self.machine.log.name_before(start)
+    def _from_log(self, node: int, start: int) -> bytes | memoryview:
         self._bulk.add(node)
         self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return _NextBatches(previous, b"", None)
-        return _NextBatches(previous, self.log.read(start, limits.FEED_BLOCK_BYTES), None)
+            return b""
+        return self.log.read(start, limits.FEED_BLOCK_BYTES)
 
     def _is_live(self, append: LogAppend, node: int, start: int) -> bool:
         """The append in flight can be sent to it from memory."""

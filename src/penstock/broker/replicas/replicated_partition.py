@@ -356,12 +356,14 @@ class ReplicatedPartition:
             is_linked = self._sessions.get(node) == peer.session
             is_level = is_linked and led.machine.is_level(node, peer.replica)
             is_needed = (node, peer.replica) in self._needed
-            if peer.complete and not is_level and not is_needed:
-                leadership.note_beside(node, peer.session, complete=False)
-            if peer.complete or not is_level:
-                continue
-            if is_needed or self._has_table(leadership, node, peer.session):
-                leadership.note_beside(node, peer.session, complete=True)
+            has_all = peer.complete
+            if has_all:
+                has_all = is_level or is_needed
+            elif is_level:
+                has_all = is_needed or self._has_table(leadership, node, peer.session)
+            if has_all != peer.complete:
+                leadership.machine.note_beside(node, peer.session, has_all)
+                leadership.moved()
 
     def _has_table(self, leadership: Leadership, node: int, session: int) -> bool:
         leader = self.replica.led  # its publishes are noted when its own writer has committed them
