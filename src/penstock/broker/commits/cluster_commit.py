@@ -22,14 +22,13 @@ node: what is stored already is not stored again, if each partition gets the sam
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.commits.apps import Ref
+from penstock.broker.commits.apps import Ref, Stage
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.commits.commit import CommitRun, Steps
 from penstock.broker.partition.idempotent import Stamp
@@ -42,59 +41,47 @@ if TYPE_CHECKING:
 _EPOCHS = 1 << 16
 
 
-class _Part(NamedTuple):
-    topic: str
-    partition: int
-    stages: list[tuple[str, int]]  # file name, and where its batches begin
-
-
 class ClusterCommitRun(CommitRun):
     def _commit(self, refs: list[Ref]) -> Steps:
-        parts = self._parts(refs)
+        chosen = self._chosen(refs)
+        for (topic, _), stages in chosen.items():
+            if not self._topics[topic].replicated:
+                raise Refused(f"topic {topic} is of this node alone, others are of the cluster")
+            self._pin(stages)
         yield from self._check()
-        for part in parts:
-            yield from self._store_part(part)
+        for place, stages in chosen.items():
+            yield from self._store_part(*place, stages)
         self.file.messages = sum(stage.head.count for stage in self._pinned)
         self.decided = True
         yield from self._note_done()  # written or not: a repeat would store nothing again
         self.shown = True
         self._commits.changed(self)
-        yield from self._remove([name for part in parts for name, _ in part.stages])
+        yield from self._remove([stage.file_name for stage in self._pinned])
 
-    def _parts(self, refs: list[Ref]) -> list[_Part]:
-        parts = []
-        for (topic, partition), stages in self._chosen(refs).items():
-            if not self._topics[topic].replicated:
-                raise Refused(f"topic {topic} is of this node alone, others are of the cluster")
-            files = [(stage.file_name, stage.body_at) for stage in stages]
-            parts.append(_Part(topic, partition, files))
-            self._pin(stages)
-        return parts
-
-    def _store_part(self, part: _Part) -> Steps:
+    def _store_part(self, topic: str, partition: int, stages: list[Stage]) -> Steps:
         id, epoch = producer_of(self.file.app, self.file.version)
         sequence = 0
-        for name, position in part.stages:
-            path, at_end = os.path.join(self._stages.path, name), False
+        for stage in stages:
+            position, at_end = stage.body_at, False
             while not at_end:
-                job = yield from self._read(path, position)
+                job = yield from self._read(stage.path, position)
                 batches = []
                 for staged in job.batches:
                     batch = bytearray(staged.data)
                     put_in_place(batch, 0, 0, 0, 0, 0, Stamp(id, epoch, sequence))
                     batches.append(bytes(batch))
                     sequence += staged.messages
-                yield from self._send(part, batches)
+                yield from self._send(topic, partition, batches)
                 position, at_end = job.next_position, job.at_end
 
-    def _send(self, part: _Part, batches: Sequence[bytes]) -> Steps:
+    def _send(self, topic: str, partition: int, batches: Sequence[bytes]) -> Steps:
         """Until the partition has them, at whichever node leads it."""
         clock, host = self._context.clock, self._context.replica_host
         if host is None:
             raise Refused("this node is in no cluster")
         deadline_ns, forwarding = clock.mono_ns() + limits.COMMIT_LEADER_NS, host.forwarding
         while batches:
-            led = forwarding.leader_of(part.topic, part.partition)
+            led = forwarding.leader_of(topic, partition)
             answers: dict[int, ForwardAnswer] = {}
             if led is not None:
                 for index, batch in enumerate(batches):
@@ -106,11 +93,11 @@ class ClusterCommitRun(CommitRun):
                 stored += 1
             # Later ones may be refused for want of those before them, or of room behind them.
             if not stored and 0 in answers and answers[0].ending is Ending.REFUSED:
-                raise Refused(f"topic {part.topic}/{part.partition}: {answers[0].reason}")
+                raise Refused(f"topic {topic}/{partition}: {answers[0].reason}")
             batches = batches[stored:]
             if batches and (self.stops or clock.mono_ns() >= deadline_ns):
                 text = f"commit {self.file.version} of {self.file.app} waits for a leader of "
-                raise CommitUnfinished(self._directory, f"{text}{part.topic}/{part.partition}")
+                raise CommitUnfinished(self._directory, f"{text}{topic}/{partition}")
             if batches and not stored:
                 yield  # about a second: `Commits.housekeeping`
 
