@@ -167,41 +167,38 @@ def document(
     """`chosen`: only these channels. What follows from rates is there when these are."""
     topics: dict[str, Row] = {}
     if chosen is None:
-        topics = {name: _topic_row(now, topic) for name, topic in sorted(now.topics.items())}
+        topics = {name: _topic_row(topic) for name, topic in sorted(now.topics.items())}
         chosen = sorted(now.channels(), key=lambda one: (one.topic, one.name))
     for one in chosen:
         above = topics.setdefault(one.topic, {"channels": {}})
-        above["channels"][one.name] = _channel_row(now, one, rated)
+        above["channels"][one.name] = _channel_row(one, rated)
     nodes = {address: node.error or node.health for address, node in now.nodes.items()}
     return {"nodes": nodes, "topics": topics}
 
 
-def _topic_row(now: Snapshot, topic: TopicState) -> Row:
+def _topic_row(topic: TopicState) -> Row:
     counts = {"depth": topic.depth, "message_count": topic.messages}
-    own = {"paused": topic.paused, "rate": round(topic.in_rate, 1), **_parts(now, topic.name)}
+    own = {"paused": topic.paused, "rate": round(topic.in_rate, 1), **_parts(topic, False)}
     return {**dict.fromkeys(COUNTS, 0), **counts, **own, "channels": {}}
 
 
-def _channel_row(now: Snapshot, one: ChannelState, rated: bool) -> Row:
+def _channel_row(one: ChannelState, rated: bool) -> Row:
     row = {**fields(one, COUNTS), "paused": one.paused, "rate": round(one.in_rate, 1)}
     row |= {**fields(one, _AGE), "dead_letter_count": one.dead_letters, "nodes": one.nodes}
     if rated:
         left_s = empty_s(one)
         row |= {**fields(one, _FLOW), "empty_seconds": None if left_s is None else round(left_s, 1)}
-    return {**row, **_parts(now, one.topic, one if rated else None, one.name)}
+    return {**row, **_parts(one, rated)}
 
 
-def _parts(now: Snapshot, topic: str, rates: ChannelState | None = None, channel: str = "") -> Row:
+def _parts(of: TopicState | ChannelState, rated: bool) -> Row:
     """The partitions on each node, where there are several: counts, and for a channel the
-    `rates`."""
-    flows = {(part.node, part.partition): {**fields(part, _FLOW), **fields(part, _AGE)}
-             for part in (rates.partitions if rates else ())}  # fmt: skip
+    rates."""
     found = [
-        {"node": node.address, "partition": part["partition"],
-         **{name: part[name] for name in COUNTS if name in part},
-         **flows.get((node.address, part["partition"]), {})}
-        for node in now.nodes.values()
-        for part in (node.row(topic, channel) or {}).get("partitions") or ()
+        {"node": one.node, "partition": one.partition,
+         **{name: one.row[name] for name in COUNTS if name in one.row},
+         **({**fields(one, _FLOW), **fields(one, _AGE)} if rated else {})}
+        for one in of.partitions
     ]  # fmt: skip
     return {"partitions": found} if found else {}
 
