@@ -9,7 +9,6 @@ import pytest
 
 from cases import each
 from penstock.command.flags import (
-    Effect,
     Flag,
     Kind,
     UsageError,
@@ -32,7 +31,7 @@ FLAGS = (
     Flag("verbose", Kind.BOOL, False, "talk"),
     Flag("peer", Kind.STRINGS, (), "peers"),
     Flag("network", Kind.REPEATED, (), "networks"),
-    Flag("quantile", Kind.FLOATS, (), "quantiles", effect=Effect.LATER),
+    Flag("quantile", Kind.FLOATS, (), "quantiles", has_effect=False),
     Flag("level", Kind.STRING, "info", "a level", choices=("info", "warn")),
     Flag("tls", Kind.STRING, "false", "tls", bare="true"),
 )
@@ -250,5 +249,5 @@ def test_the_example_of_nsqd_says_what_has_no_effect() -> None:
     head, later = re.split(r"^## Accepted.*$", (DOCS / "nsqd.toml").read_text(), flags=re.M)
     for flag in NSQD:
         if flag.file_key not in COMMAND_LINE_ONLY | {"verbose"}:
-            part = {Effect.NOW: head, Effect.LATER: later}[flag.effect]
+            part = head if flag.has_effect else later
             assert f"# {flag.file_key} = " in part

@@ -51,11 +51,6 @@ class Kind(Enum):
     REPEATED = "value  "  # a list whose members may hold commas: repeatable only
 
 
-class Effect(Enum):
-    NOW = "now"
-    LATER = "later"  # accepted; the log says once that it has no effect
-
-
 @dataclass(frozen=True)
 class Flag:
     name: str
@@ -63,7 +58,7 @@ class Flag:
     default: Any
     help: str
     key: str = ""
-    effect: Effect = Effect.NOW
+    has_effect: bool = True  # else it is accepted, and the log says once that it has none
     choices: tuple[str, ...] = ()
     bare: str = ""  # what the flag means without a value, where that is allowed
     bounds: tuple[int, int | None] | None = None  # lowest and highest; None: there is none
@@ -363,7 +358,7 @@ def usage(program: str, flags: Sequence[Flag]) -> str:
 
 def _help_text(flag: Flag) -> str:
     notes = []
-    if flag.effect is Effect.LATER:
+    if not flag.has_effect:
         notes.append("no effect")
     if flag.default not in ("", (), False):
         notes.append(f"default {_default_text(flag)}")

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
 from penstock.command.program import (
     CLIENT_CA,
     CLIENT_CERT,
@@ -43,7 +43,7 @@ class Options(CommonOptions):
         "set otherwise")
     base_path: str = flag("/", "URL base path, for a reverse proxy")
     dev_static_dir: str = flag("", "accepted; there are no static files to replace",
-        effect=Effect.LATER)
+        has_effect=False)
     lookupd_http_address: tuple[str, ...] = flag((), "<addr>:<port> of an nsqlookupd (may be given "
         "several times)", key="nsqlookupd_http_addresses")
     nsqd_http_address: tuple[str, ...] = flag((), "<addr>:<port> of an nsqd (may be given several "

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import limits
-from penstock.command.flags import Effect, check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
 from penstock.command.program import (
     ALLOWED_HOST,
     CONNECT_TIMEOUT,
@@ -30,7 +30,6 @@ from penstock.net.gate import check_allowed
 
 SECOND = limits.SECOND
 MS = limits.MS
-LATER = Effect.LATER
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 
@@ -51,7 +50,7 @@ class Options(CommonOptions):
     # who it is
     node_id: int = flag(default_node_id(_HOSTNAME), "0 to 1023, part of message ids", key="id",
         bounds=(0, limits.NODE_ID_MAX))
-    worker_id: int = flag(0, "deprecated; use -node-id", effect=LATER)
+    worker_id: int = flag(0, "deprecated; use -node-id", has_effect=False)
     tcp_address: str = flag("127.0.0.1:4150", "<addr>:<port> or a unix socket path for TCP "
         "clients; loopback by default")
     http_address: str = flag("127.0.0.1:4151", "<addr>:<port> or a unix socket path for HTTP "
@@ -134,9 +133,9 @@ class Options(CommonOptions):
         bounds=(SECOND, None))
     mem_queue_size: int = flag(limits.EPHEMERAL_DEPTH_MAX, "messages that an ephemeral channel "
         "holds; all others are on disk", bounds=(0, None))
-    max_bytes_per_file: int = flag(104857600, "see -segment-bytes", effect=LATER)
-    queue_scan_worker_pool_max: int = flag(4, "timers need no scan here", effect=LATER)
-    queue_scan_selection_count: int = flag(20, "timers need no scan here", effect=LATER)
+    max_bytes_per_file: int = flag(104857600, "see -segment-bytes", has_effect=False)
+    queue_scan_worker_pool_max: int = flag(4, "timers need no scan here", has_effect=False)
+    queue_scan_selection_count: int = flag(20, "timers need no scan here", has_effect=False)
     # messages
     msg_timeout_ns: int = flag(limits.MESSAGE_TIMEOUT_NS, "default time until a message is "
         "requeued", bounds=(MS, None))
@@ -229,7 +228,7 @@ def _options(given: Mapping[str, Any]) -> Options:
     values[percentiles] = tuple(sorted(values[percentiles], reverse=True))
     values["auth_http_request_method"] = given["auth_http_request_method"].lower()
     idle = tuple(flag.name for flag in FLAGS
-                 if flag.effect is LATER and given[flag.attribute] != flag.default)  # fmt: skip
+                 if not flag.has_effect and given[flag.attribute] != flag.default)  # fmt: skip
     # What `/config` shows is what is in force: of these, not the words that the operator wrote.
     everything = {flag.name: values[flag.attribute] for flag in FLAGS}
     return options_of(Options, values, without_effect=idle, all_values=everything)
