@@ -8,13 +8,9 @@ import sys
 import time
 from typing import TextIO
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "fatal": logging.CRITICAL,
-}
+from penstock.command.flags import LOG_LEVELS
+
+_LEVELS = dict(zip(LOG_LEVELS, range(logging.DEBUG, logging.CRITICAL + 1, 10), strict=True))
 _WORDS = {logging.CRITICAL: "FATAL"}
 
 
