@@ -9,8 +9,9 @@ from penstock.net.api import POST, Route
 from penstock.net.exchange import Request, Response
 from penstock.nsqd import fanout
 from penstock.nsqd.fanout import FanOut
+from penstock.nsqd.http.routes import OF_ALL, OF_METADATA, OF_ONE
 
-PATHS = fanout.ABOUT_ALL | fanout.ABOUT_ONE | fanout.ABOUT_METADATA | fanout.OF_PRODUCERS
+PATHS = (*OF_ALL, *OF_ONE, *OF_METADATA, *fanout.OF_PRODUCERS)
 LEADERS = {"orders": [(0, 1)], "orders.billing.dead": [(0, 3), (1, 2)]}
 
 

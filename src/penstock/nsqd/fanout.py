@@ -36,34 +36,14 @@ from penstock.broker.topics.publishing import PRODUCER_ID_BYTES
 from penstock.net.api import Answer, HttpError, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
+from penstock.nsqd.http.routes import OF_ALL, OF_METADATA, OF_ONE
 
 if TYPE_CHECKING:
     from penstock.nsqd.cluster import ClusterMember
     from penstock.nsqd.peer_requests import PeerRequests
 
 _ONLY_HERE = b"only_here="  # of the query, which the verbs do not know
-ABOUT_ALL = frozenset(
-    {
-        "/topic/empty", "/topic/concede", "/channel/empty", "/channel/setoffset",
-        "/channel/fixconfirmed", "/channel/finishmemdelayed", "/channel/emptydelayed",
-        "/channel/requeuedelayed",
-    }
-)  # fmt: skip
-ABOUT_ONE = frozenset(
-    {
-        "/message/finish", "/channel/message/finish", "/channel/message/requeue",
-    }
-)  # fmt: skip
 REDRIVE = "/channel/redrive"
-ABOUT_METADATA = frozenset(
-    {
-        "/topic/delete", "/topic/pause", "/topic/unpause", "/topic/config", "/topic/meta/update",
-        "/topic/partition/expand", "/channel/create", "/channel/delete", "/channel/pause",
-        "/channel/unpause", "/channel/config", "/channel/setorder", "/channel/skip",
-        "/channel/unskip", "/channel/skipZanTest", "/channel/unskipZanTest",
-        "/message/trace/enable", "/message/trace/disable",
-    }
-)  # fmt: skip
 OF_PRODUCERS = frozenset({"/pub", "/mpub", "/pubtrace", "/mpubtrace", "/pub_ext"})
 Serve = Callable[[Request, Answer], None]
 Far = Callable[[Serve, Request, Answer], None]
@@ -78,9 +58,9 @@ class FanOut:
     def spread(self, table: dict[str, Route]) -> None:
         """The routes of these verbs, from now on."""
         for paths, serve in (
-            (ABOUT_ALL | ABOUT_ONE, self._at_all_leaders),
+            (OF_ALL | OF_ONE, self._at_all_leaders),
             ({REDRIVE}, self._at_dead_letters),
-            (ABOUT_METADATA, self._at_a_replica),
+            (OF_METADATA, self._at_a_replica),
             (OF_PRODUCERS, self._at_producers_leader),
         ):
             for path in paths:
@@ -195,7 +175,7 @@ class FanOut:
         responses = [*([await local] if local is not None else []), *asked]
         done = [one for one in responses if one.status == 200]
         failed = [one for one in responses if one.status != 200]
-        is_of_one = request.path in ABOUT_ONE
+        is_of_one = request.path in OF_ONE
         is_elsewhere = is_of_one or all(b"MESSAGE_NOT_FOUND" in one.body for one in failed)
         answer(join_answers(done) if done and (not failed or is_elsewhere) else failed[0])
 

@@ -42,8 +42,44 @@ _WITH_PARTITIONS = (
 
 Rows = dict[str, tuple[tuple[str, ...], Act]]  # by path: the methods, and what serves a call
 
-ROUTES: Rows = {
-    # what the node says
+# In a cluster other nodes are asked, too (`nsqd/fanout.py`): about all messages or one of them the
+# leaders of the partitions, about what the metadata has a node with a replica.
+OF_ALL: Rows = {
+    "/topic/empty": (POST, changing(topics.empty, keeps=True)),
+    "/topic/concede": (POST, topics.concede),
+    "/channel/empty": (POST, changing(channels.empty, keeps=True)),
+    "/channel/setoffset": (POST, messages.set_offset),
+    "/channel/fixconfirmed": (POST, messages.fix_confirmed),
+    "/channel/finishmemdelayed": (POST, partial(messages.settle, operator.finish_retried)),
+    "/channel/emptydelayed": (POST, partial(messages.settle, operator.finish_delayed)),
+    "/channel/requeuedelayed": (POST, messages.requeue_delayed),
+}
+OF_ONE: Rows = {
+    "/message/finish": (POST, messages.finish_by_number),
+    "/channel/message/finish": (POST, changing(messages.finish, keeps=True)),
+    "/channel/message/requeue": (POST, changing(messages.requeue, keeps=True)),
+}
+OF_METADATA: Rows = {
+    "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
+    "/topic/pause": (POST, agreeing(partial(topics.pause, True))),
+    "/topic/unpause": (POST, agreeing(partial(topics.pause, False))),
+    "/topic/partition/expand": (POST, agreeing(topics.expand)),
+    "/topic/meta/update": (POST, agreeing(topics.update)),
+    "/topic/config": (GET_POST, agreeing(topics.configure, topics.configuration, reads=True)),
+    "/channel/create": (POST, channels.create),
+    "/channel/delete": (POST, agreeing(channels.delete)),
+    "/channel/pause": (POST, agreeing(partial(channels.pause, True))),
+    "/channel/unpause": (POST, agreeing(partial(channels.pause, False))),
+    "/channel/skip": (POST, agreeing(partial(channels.skip, Skipped.begun))),
+    "/channel/unskip": (POST, agreeing(partial(channels.skip, Skipped.ended))),
+    "/channel/skipZanTest": (POST, agreeing(channels.skip_tests(True))),
+    "/channel/unskipZanTest": (POST, agreeing(channels.skip_tests(False))),
+    "/channel/setorder": (POST, agreeing(channels.set_order)),
+    "/channel/config": (GET_POST, agreeing(channels.configure, channels.configuration, reads=True)),
+    "/message/trace/enable": (POST, agreeing(partial(channels.set_trace, True))),
+    "/message/trace/disable": (POST, agreeing(partial(channels.set_trace, False))),
+}
+HERE: Rows = {
     "/ping": (GET, about.ping),
     "/info": (GET, about.info),
     "/stats": (GET, about.stats),
@@ -54,54 +90,21 @@ ROUTES: Rows = {
     "/message/historystats": (GET, about.history),
     "/serverstats": (GET, about.failures),
     "/coordinator/stats": (GET, about.copies),
-    # topics
     "/topic/create": (POST, topics.create),
-    "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
-    "/topic/empty": (POST, changing(topics.empty, keeps=True)),
-    "/topic/pause": (POST, agreeing(partial(topics.pause, True))),
-    "/topic/unpause": (POST, agreeing(partial(topics.pause, False))),
-    "/topic/partition/expand": (POST, agreeing(topics.expand)),
-    "/topic/meta/update": (POST, agreeing(topics.update)),
-    "/topic/config": (GET_POST, agreeing(topics.configure, topics.configuration, reads=True)),
     "/topic/greedyclean": (POST, changing(topics.clean)),
     "/topic/cleanunused": (POST, changing(topics.clean_unused)),
-    "/topic/concede": (POST, topics.concede),
-    # channels
-    "/channel/create": (POST, channels.create),
-    "/channel/delete": (POST, agreeing(channels.delete)),
-    "/channel/empty": (POST, changing(channels.empty, keeps=True)),
-    "/channel/pause": (POST, agreeing(partial(channels.pause, True))),
-    "/channel/unpause": (POST, agreeing(partial(channels.pause, False))),
-    "/channel/skip": (POST, agreeing(partial(channels.skip, Skipped.begun))),
-    "/channel/unskip": (POST, agreeing(partial(channels.skip, Skipped.ended))),
-    "/channel/skipZanTest": (POST, agreeing(channels.skip_tests(True))),
-    "/channel/unskipZanTest": (POST, agreeing(channels.skip_tests(False))),
-    "/channel/setorder": (POST, agreeing(channels.set_order)),
-    "/channel/config": (GET_POST, agreeing(channels.configure, channels.configuration, reads=True)),
     "/channel/redrive": (POST, channels.redrive),
     "/channel/ratelimit": (POST, changing(channels.limit_rate)),
     "/channel/setclientlimit": (POST, changing(channels.limit_clients)),
-    "/message/trace/enable": (POST, agreeing(partial(channels.set_trace, True))),
-    "/message/trace/disable": (POST, agreeing(partial(channels.set_trace, False))),
-    # channels that are stuck
-    "/channel/setoffset": (POST, messages.set_offset),
-    "/channel/fixconfirmed": (POST, messages.fix_confirmed),
-    "/channel/finishmemdelayed": (POST, partial(messages.settle, operator.finish_retried)),
-    "/channel/emptydelayed": (POST, partial(messages.settle, operator.finish_delayed)),
-    "/channel/requeuedelayed": (POST, messages.requeue_delayed),
-    "/message/finish": (POST, messages.finish_by_number),
-    # what is stored
     "/channel/messages": (GET, messages.listed),
-    "/channel/message/finish": (POST, changing(messages.finish, keeps=True)),
-    "/channel/message/requeue": (POST, changing(messages.requeue, keeps=True)),
     "/log/positions": (GET, log.positions),
     "/log/fetch": (GET, log.fetch),
     "/log/offset": (GET, log.offset),
     "/message/get": (GET, log.message),
-    # the node
     "/disable/write": (POST, changing(config.disable_writes)),
     "/loglevel/set": (POST, changing(config.set_log_level)),
 }
+ROUTES = OF_ALL | OF_ONE | OF_METADATA | HERE
 
 
 class Routes(Api):
