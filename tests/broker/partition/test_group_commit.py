@@ -11,7 +11,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.partition.appends import Stored, Whole
-from penstock.broker.partition.commit_state import CommitMove, CommitState
+from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.replicas.forwarding import NO_PRODUCER
@@ -304,6 +304,6 @@ def test_a_replicated_leader_writes_only_with_a_permit_and_outside_a_handover() 
     assert not shared.ready
     rule.keep_leadership()
     assert shared.permitted()
-    shared.move(CommitMove.HOLD)  # a commit has the end, whatever is permitted
+    shared.hold(True)  # a commit has the end, whatever is permitted
     assert not shared.permitted()
     assert not shared.ready

@@ -11,19 +11,19 @@ answered at once. At most one append is in flight:
                of the set, which is this one alone on a single node)--> committed
             --a failed write or sync--> failed; alone, the log ends where the append began
 
-| state | appends of publishers | parts of a commit | publishes are |
+| a partition is | appends of publishers | parts of a commit | publishes are |
 |---|---|---|---|
-| LEADING | are written | none is there | taken |
-| HELD: a commit of stages has the log's end | gather | are written | taken |
-| BLOCKED: that commit cannot be finished now | are refused | are tried again | refused |
-| STOPPED: a sync failed, the file is in doubt | are refused | wait | refused |
-| RETIRED: the topic is being deleted | were the last ones | are dropped | refused |
+| leading | are written | none is there | taken |
+| held: a commit of stages has the log's end | gather | are written | taken |
+| blocked: that commit cannot be finished now | are refused | are tried again | refused |
+| stopped: a sync failed, the file is in doubt | are refused | wait | refused |
+| retired: the topic is being deleted | were the last ones | are dropped | refused |
 
 Where there are other replicas, appends are also held back while the leader's rule wants none: while
 the leadership is handed over, and when a leader that is its only member has not heard of the
 coordinator for too long.
 
-STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED into RETIRED.
+Stopped and retired are final: no appends of publishers are written any more.
 
 **A publish stored in one call of the kernel** (`DirectPublish`): for a topic with one replica and
 durability `os`, where what is written is committed, and for batches that no Python code waits for.
@@ -38,7 +38,6 @@ one pause, and after it the partition is synced that would lose most in a power 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
@@ -56,68 +55,34 @@ if TYPE_CHECKING:
 NONE = -1  # no append is in flight
 
 
-class CommitPhase(IntEnum):
-    LEADING = 1
-    HELD = 2
-    BLOCKED = 3
-    STOPPED = 4
-    RETIRED = 5
-
-
-class CommitMove(IntEnum):
-    HOLD = 1  # a commit of stages takes the log's end
-    BLOCK = 2  # it cannot go on
-    UNBLOCK = 3
-    RELEASE = 4  # it is through, or was given up
-    STOP = 5
-    RETIRE = 6
-
-
-MOVES: dict[tuple[CommitPhase, CommitMove], CommitPhase] = {
-    (CommitPhase.LEADING, CommitMove.HOLD): CommitPhase.HELD,
-    (CommitPhase.HELD, CommitMove.BLOCK): CommitPhase.BLOCKED,
-    (CommitPhase.BLOCKED, CommitMove.BLOCK): CommitPhase.BLOCKED,  # for another reason
-    (CommitPhase.HELD, CommitMove.UNBLOCK): CommitPhase.HELD,
-    (CommitPhase.BLOCKED, CommitMove.UNBLOCK): CommitPhase.HELD,
-    (CommitPhase.HELD, CommitMove.RELEASE): CommitPhase.LEADING,
-    (CommitPhase.BLOCKED, CommitMove.RELEASE): CommitPhase.LEADING,
-    **{(state, CommitMove.STOP): CommitPhase.STOPPED for state in CommitPhase},
-    **{(CommitPhase.STOPPED, move): CommitPhase.STOPPED for move in CommitMove},
-    **{(state, CommitMove.RETIRE): CommitPhase.RETIRED for state in CommitPhase},
-    **{(CommitPhase.RETIRED, move): CommitPhase.RETIRED for move in CommitMove},
-}
-
-
 class CommitState:
     """`ready`: an append of publishers may be written now. `is_alone`: no other replica has
     appends."""
 
-    __slots__ = ("in_flight_end", "is_alone", "ready", "rule", "state")
+    __slots__ = ("in_flight_end", "is_alone", "is_held", "is_over", "ready", "rule")
 
     def __init__(self, rule: PartitionLeader, is_alone: bool) -> None:
         self.rule = rule
         self.is_alone = is_alone
-        self.state = CommitPhase.LEADING
+        self.is_held = False  # a commit of stages has the log's end
+        self.is_over = False  # stopped, or retired
         self.in_flight_end = NONE
         self.ready = self._is_ready
 
-    def move(self, move: CommitMove) -> None:
-        state = MOVES.get((self.state, move))
-        if state is None:
-            raise RuntimeError(f"{move.name} is no move of a partition that is {self.state.name}")
-        self.state = state
+    def hold(self, held: bool) -> None:
+        self.is_held = held
+        self._refresh()
+
+    def end(self) -> None:
+        self.is_over = True
         self._refresh()
 
     def _refresh(self) -> None:
         self.ready = self._is_ready
 
     @property
-    def is_retired(self) -> bool:
-        return self.state is CommitPhase.RETIRED
-
-    @property
     def _is_ready(self) -> bool:
-        if self.state is not CommitPhase.LEADING or self.in_flight_end != NONE:
+        if self.is_held or self.is_over or self.in_flight_end != NONE:
             return False
         return self.is_alone or self.rule.takes_appends
 

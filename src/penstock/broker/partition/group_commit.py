@@ -28,7 +28,7 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.broker.partition.appends import Encode, Gathered, LogAppend, PublishDone, Whole
-from penstock.broker.partition.commit_state import NONE, CommitMove, CommitState, DirectPublish
+from penstock.broker.partition.commit_state import NONE, CommitState, DirectPublish
 from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
@@ -49,8 +49,8 @@ class GroupCommit:
         "_append", "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids",
         "_is_alone", "_kept", "_label", "_open_done", "_pace", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
-        "durability", "held_count", "leadership", "log", "refused_bytes", "reserved_count",
-        "sealed_base", "sealed_base_id", "state", "stopped", "tail",
+        "durability", "held_count", "is_retired", "leadership", "log", "refused_bytes",
+        "reserved_count", "sealed_base", "sealed_base_id", "state", "stopped", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,7 @@ class GroupCommit:
         tail.waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
         self.reserved_count = 0  # messages of a commit under way
         self.stopped = ""  # the reason
+        self.is_retired = False
         self.blocked = ""  # why a commit that is decided cannot be finished here
         self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
         self.sealed_base_id = 0  # and its id
@@ -101,7 +102,7 @@ class GroupCommit:
         self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
-            self.state.move(CommitMove.STOP)
+            self.state.end()
             context.health.report(label, Trouble.STOPPED, self.stopped)
         leadership.on_change = self._look
 
@@ -407,7 +408,7 @@ class GroupCommit:
             return
         append, tail = self._append, self.tail
         self.leadership.let_go()
-        self.state.move(CommitMove.STOP)
+        self.state.end()
         self.state.failed()
         self.stopped = reason
         if tail.sealed_count:
@@ -447,14 +448,14 @@ class GroupCommit:
         other publishes gather. `gate` is called after each change: see `quiet`, `stopped`."""
         if self._gate is not None:
             raise RuntimeError(f"{self._label}: two commits hold the end of the log")
-        self.state.move(CommitMove.HOLD)
+        self.state.hold(True)
         self._gate = gate
         self.sync()
 
     def _pass_gate(self) -> None:
         if self._gate is None:
             return
-        if not (self.quiet or self.busy or self.stopped or self.state.is_retired):
+        if not (self.quiet or self.busy or self.stopped or self.is_retired):
             self.sync()
         self._gate()
 
@@ -477,7 +478,6 @@ class GroupCommit:
         """Publishes gathered behind it are refused meanwhile. Without a reason: it continues."""
         if reason == self.blocked:
             return
-        self.state.move(CommitMove.BLOCK if reason else CommitMove.UNBLOCK)
         self.blocked = reason
         self._topic.refresh_refusal()
         if reason:
@@ -486,10 +486,10 @@ class GroupCommit:
     def release(self, count: int, size: int) -> None:
         """The messages of the commit become visible: `count` messages, `size` bytes of bodies."""
         self._gate = None
-        if self.state.is_retired:
+        if self.is_retired:
             return
         self.block("")
-        self.state.move(CommitMove.RELEASE)
+        self.state.hold(False)
         if count:
             self.tail.adopt(count, size)
         self.write(self._context.clock.wall_ns())
@@ -498,7 +498,7 @@ class GroupCommit:
 
     def stop(self, reason: str) -> None:
         """No more writes. Gathered publishes are refused."""
-        self.state.move(CommitMove.STOP)
+        self.state.end()
         if not self.stopped:
             self.stopped = reason or "the partition is stopped"
             self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
@@ -526,7 +526,8 @@ class GroupCommit:
 
     def retire(self) -> None:
         """Earlier publishes are answered as published, and are deleted with the topic."""
-        self.state.move(CommitMove.RETIRE)
+        self.is_retired = True
+        self.state.end()
         self._syncs.wait_for(lambda: self.busy)
         tail = self.tail
         if tail.sealed_count:
