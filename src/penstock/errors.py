@@ -77,8 +77,8 @@ class PartitionStopped(StorageError):
 
 
 class PublishUnknown(StorageError):
-    """Its append was sent to other replicas before this one failed, or lost the leadership. The next
-    leader commits it, or it is never seen."""
+    """Its append was sent to other replicas before this one failed, or lost the leadership. The
+    next leader commits it, or it is never seen."""
 
 
 class ChangeUnknown(StorageError):
@@ -150,15 +150,20 @@ class ClientError(PenstockError):
 
 
 class FetchFailed(PenstockError):
-    """An outgoing HTTP request. `status` is the answer's, 0 when there was none. `url` has
-    no query: it may hold a secret. `sent` False: there was no connection, so nobody has seen the
-    request."""
+    """An outgoing HTTP request. `status` is the answer's, 0 when there was none; `code` is a
+    daemon's name for its refusal, `details` its words about it. `url` has no query: it may hold a
+    secret. `sent` False: there was no connection, so nobody has seen the request."""
 
-    def __init__(self, url: str, reason: str, status: int = 0, sent: bool = True) -> None:
+    def __init__(
+        self, url: str, reason: str, status: int = 0, code: str = "", details: str = "",
+        sent: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.reason = reason
         self.status = status
+        self.code = code
+        self.details = details
         self.sent = sent
 
 
@@ -167,8 +172,7 @@ class BrokerRefused(FetchFailed, ClientError):
 
     def __init__(self, url: str, status: int, code: str, document: dict[str, Any]) -> None:
         reason = f": {document['reason']}" if "reason" in document else ""
-        super().__init__(url, f"got response {status} {code}".rstrip() + reason, status)
-        self.code = code
+        super().__init__(url, f"got response {status} {code}".rstrip() + reason, status, code)
         self.document = document
 
 

@@ -133,7 +133,8 @@ class Fetcher:
         except TimeoutError as error:
             raise FetchFailed(public(url), "timed out", sent=outgoing.sent) from error
         except HttpFailed as error:
-            raise FetchFailed(public(url), error.reason, error.status, outgoing.sent) from error
+            status, sent = error.status, outgoing.sent
+            raise FetchFailed(public(url), error.reason, status, sent=sent) from error
 
     async def _follow(self, outgoing: Outgoing) -> HttpAnswer:
         self._client.tls = self.tls

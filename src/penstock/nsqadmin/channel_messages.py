@@ -157,7 +157,7 @@ class ChannelMessages:
         found, failed = await gathered(asked)  # of a cluster, also of nodes that lead none of it
         moves = [one for one in found.values() if one.offset is not None or one.offsets]
         return moves, [f"{at}: {reason(one)}" for at, one in failed.items()
-                       if not (moves and getattr(one, "code", "") in _ELSEWHERE)]  # fmt: skip
+                       if not (moves and one.code in _ELSEWHERE)]  # fmt: skip
 
     async def seek(self, move: Move) -> None:
         """Seek to the very offsets of the preview."""

@@ -125,8 +125,7 @@ async def read(
     )
     notes = []
     for node, error in failed.items():
-        code = error.code if isinstance(error, DaemonRefused) else ""
-        is_old = error.status == _NOT_FOUND and code in ("", "NOT_FOUND")
+        is_old = error.status == _NOT_FOUND and error.code in ("", "NOT_FOUND")
         what = "has no such settings" if is_old else f"does not tell: {reason(error)}"
         notes.append(f"{node} {what}")
     return [_held(one, documents) for one in settings_of(about) if documents], notes

@@ -47,18 +47,12 @@ class UpstreamFailed(PenstockError):
     @property
     def is_unknown(self) -> bool:
         """All of them report that there is no such topic."""
-        codes = {getattr(one, "code", "") for one in self.failed.values()}
+        codes = {one.code for one in self.failed.values()}
         return codes == {"TOPIC_NOT_FOUND"}
 
 
 class DaemonRefused(FetchFailed):
     """A daemon of ours gives its objection in `code`."""
-
-    def __init__(
-        self, address: str, reason: str, status: int, code: str, details: str = ""
-    ) -> None:
-        super().__init__(address, reason, status)
-        self.code, self.details = code, details
 
 
 class NotOffered(DaemonRefused):
@@ -253,8 +247,8 @@ class Upstream:
             if error.is_unknown:
                 raise NotFound("topic", topic) from error
             raise
-        unsure = {at: one for at, one in listed.failed.items()
-                  if getattr(one, "code", "") != "TOPIC_NOT_FOUND"}  # fmt: skip
+        failed = listed.failed.items()
+        unsure = {at: one for at, one in failed if one.code != "TOPIC_NOT_FOUND"}
         return listed_in(listed.answers), Asked(listed.answers, unsure).warning
 
     async def _listed(self, path: str, **query: str) -> Asked[dict[str, Any]]:

@@ -63,7 +63,7 @@ def gather(at: Http) -> Cluster:
         if error.code != "NO_CLUSTER":
             raise
         raise WrongUse(
-            f"{error.address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a"
+            f"{error.url} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a"
             " node of a cluster (docs/cluster.md)"
         ) from None
     others = {number: one for (_, number), one in at.others({node.address: answer}).items()}

@@ -27,12 +27,7 @@ _AT_ONCE_MAX = 16  # nodes that are asked at the same time
 
 
 class NodeFailed(FetchFailed):
-    """A daemon that does not answer, or answers with an error: `code` is its name for it."""
-
-    def __init__(self, address: str, reason: str, status: int = 0, code: str = "") -> None:
-        super().__init__(address, reason, status)
-        self.address = address
-        self.code = code
+    """A daemon that does not answer, or answers with an error."""
 
 
 class Node:
