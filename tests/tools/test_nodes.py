@@ -98,7 +98,7 @@ def test_a_silent_node_is_hardly_waited_for_again(monkeypatch: pytest.MonkeyPatc
 def test_invalid_addresses(text: str) -> None:
     with pytest.raises(NodeFailed) as caught:
         Node(text)
-    assert caught.value.address == text
+    assert caught.value.url == text
 
 
 def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
