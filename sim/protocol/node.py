@@ -320,7 +320,7 @@ class Node:
         if fails:
             log.truncate(start)
             world.observer.refused(batches)
-            machine.leave("a write failed")
+            machine.failed("a write failed")
             self.work()
             return
         world.observer.appended(self, start, batches)
@@ -346,7 +346,7 @@ class Node:
         self.kept.log.fail_sync()
         self.kept.ended = True
         if self.machine is not None:
-            self.machine.leave("a sync failed")
+            self.machine.failed("a sync failed")
             self.work()
         self.follower.sync_failed()
         self.work()

@@ -246,8 +246,11 @@ class PartitionLeader:
             self.own = min(self.log.synced_end, self.end)
             self.advance()
 
+    def failed(self, reason: str) -> None:
+        """A write or a sync failed."""
+        self.leave(reason)
+
     def leave(self, reason: str) -> None:
-        """A write or a sync failed, say."""
         if not self.over:
             self.over, self.rests, self._certain_ns = True, False, NEVER_NS
             self.out.append(Leave(reason))

@@ -343,7 +343,7 @@ class GroupCommit:
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
         if self.leadership.is_shared:  # a part of it may stand in the file, and come back
             self._append = append
-            self.leadership.leave(f"a write failed: {error.reason}")
+            self.leadership.failed(f"a write failed: {error.reason}")
             self.leave(error.reason)
             return
         self.tail.fail_from(append.base_offset)
@@ -393,7 +393,7 @@ class GroupCommit:
     def _fail_sync(self, error: errors.StorageError) -> None:
         append = self._append
         if self.leadership.is_shared:
-            self.leadership.leave(error.reason)
+            self.leadership.failed(error.reason)
             self.leave(error.reason)
             return
         if self.state.in_flight_end != NONE:

@@ -221,7 +221,7 @@ class Assignment:
         if leadership is None:
             return
         if log.stopped is not None:
-            leadership.leave(log.stopped.reason)
+            leadership.failed(log.stopped.reason)
         else:
             leadership.synced()
         self._look()
@@ -264,7 +264,7 @@ class Assignment:
     def turn(self) -> None:
         stopped, leadership = self.files.log.stopped, self.leadership
         if leadership is not None and stopped is not None and not self._is_over:
-            leadership.leave(stopped.reason)  # by a sync of its own, say
+            leadership.failed(stopped.reason)  # by a sync of its own, say
         if leadership is not None and self._is_over:
             if self._is_busy:
                 return  # `restless`: the turn in which its sync job has ended goes on

@@ -122,6 +122,10 @@ class Leadership:
         if machine.out:
             self.work()
 
+    def failed(self, reason: str) -> None:
+        self.machine.failed(reason)
+        self.work()
+
     def leave(self, reason: str) -> None:
         self.machine.leave(reason)
         self.work()
