@@ -113,10 +113,8 @@ class Gate:
             return rules.of_claimed(one.how, one.claimed, self._known(one.claimed))
         if one.how in ("anonymous", "foreign"):
             return rules.of_anonymous() if one.how == "anonymous" else Role.NONE
-        if one.how == "token":
-            roles = [each.role for each in self._store.tokens("WHERE name = ?", one.name)]
-        else:
-            roles = [each.role for each in self._store.users("WHERE name = ?", one.name)]
+        holders = self._store.tokens if one.how == "token" else self._store.users
+        roles = [each.role for each in holders("WHERE name = ?", one.name)]
         return rules.limit(max(roles, default=Role.NONE))
 
     def client_of(self, headers: Mapping[str, str], remote: str) -> str:

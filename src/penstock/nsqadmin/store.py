@@ -101,19 +101,13 @@ def lock(directory: str) -> Lock:
         raise ConfigError("data-path", directory, rule) from error
 
 
-class User(NamedTuple):
-    name: str
-    role: Role
-    created_s: float
-
-
-class Token(NamedTuple):
-    """The permissions of a token, without the token itself."""
+class Holder(NamedTuple):
+    """The permissions of a user, or of a token, without the token itself."""
 
     name: str
     role: Role
     created_s: float
-    used_s: float  # 0: never
+    used_s: float = 0.0  # of a token; 0: never
 
 
 class Session(NamedTuple):
@@ -172,15 +166,18 @@ class Store:
 
     # --- users ---
 
-    def users(self, where: str = "", *values: str) -> list[User]:
-        query = f"SELECT name, role, created_s FROM users {where} ORDER BY name"
+    def _holders(self, columns: str, table: str, where: str, *values: str) -> list[Holder]:
+        query = f"SELECT name, role, {columns} FROM {table} {where} ORDER BY name"
         rows = self._db.execute(query, values)
-        return [User(name, ROLE_NAMES[role], created_s) for name, role, created_s in rows]
+        return [Holder(name, ROLE_NAMES[role], *times_s) for name, role, *times_s in rows]
+
+    def users(self, where: str = "", *values: str) -> list[Holder]:
+        return self._holders("created_s", "users", where, *values)
 
     def has_users(self) -> bool:
         return self._db.execute("SELECT 1 FROM users LIMIT 1").fetchone() is not None
 
-    def user(self, name: str) -> User | None:
+    def user(self, name: str) -> Holder | None:
         """Read with each request: not all users are loaded."""
         return next(iter(self.users("WHERE name = ?", name)), None)
 
@@ -299,15 +296,13 @@ class Store:
         self._write(("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", values))
         return token
 
-    def tokens(self, where: str = "", *values: str) -> list[Token]:
-        query = f"SELECT name, role, created_s, used_s FROM tokens {where} ORDER BY name"
-        rows = self._db.execute(query, values)
-        return [Token(name, ROLE_NAMES[role], *times_s) for name, role, *times_s in rows]
+    def tokens(self, where: str = "", *values: str) -> list[Holder]:
+        return self._holders("created_s, used_s", "tokens", where, *values)
 
-    def token(self, token: str) -> Token | None:
+    def token(self, token: str) -> Holder | None:
         return next(iter(self.tokens("WHERE token = ?", _digest(token))), None)
 
-    def use_token(self, token: Token) -> None:
+    def use_token(self, token: Holder) -> None:
         """Note that a program has used it, so that people see which are no longer needed."""
         now_s = self._clock_s()
         if 0 <= now_s - token.used_s < limits.ADMIN_SESSION_TOUCH_S:

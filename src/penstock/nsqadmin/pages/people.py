@@ -19,7 +19,7 @@ from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import PageView
 from penstock.nsqadmin.pages.message import COPY
-from penstock.nsqadmin.store import Session, Store, Token, User, hash_password
+from penstock.nsqadmin.store import Holder, Session, Store, hash_password
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def _list(area: ui.element, found: Sequence[T], draw: Callable[[T], None], none:
             parts.soft(none)
 
 
-def _draw_holder(one: User | Token, last: str, remove: Callable[[str], Awaitable[None]]) -> None:
+def _draw_holder(one: Holder, last: str, remove: Callable[[str], Awaitable[None]]) -> None:
     ui.label(one.name)
     ui.label(one.role.name.lower()).classes("badge soft")
     parts.soft(f"since {words.clock(one.created_s)}, {last}")
@@ -98,7 +98,7 @@ class Users:
     def _show(self) -> None:
         logins = self._store.last_logins()
 
-        def draw(user: User) -> None:
+        def draw(user: Holder) -> None:
             at_s = logins.get(user.name, 0.0)
             last = f"last log-in {_ago(at_s)}" if at_s else "never logged in"
             _draw_holder(user, last, self._remove)
@@ -172,7 +172,7 @@ class Tokens:
         self._show()
 
     def _show(self) -> None:
-        def draw(one: Token) -> None:
+        def draw(one: Holder) -> None:
             used = f"last used {_ago(one.used_s)}" if one.used_s else "never used"
             _draw_holder(one, used, self._remove)
 
