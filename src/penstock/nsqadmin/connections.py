@@ -12,7 +12,7 @@ The official one has no such route: of it `/stats` with its clients is taken.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,20 +36,13 @@ _STATS = {"format": "json", "include_clients": "true", "include_mem": "false"}
 class Connections:
     def __init__(self, upstream: Upstream, watch: Watch) -> None:
         self._upstream = upstream
-        self._watch = watch
-        self._listeners = Listeners[list[Row]]()
-        self.ready = self._listeners.ready
+        self._listeners = Listeners[list[Row]](lambda: self._on_snapshot(watch.latest))
+        self.listen, self.ready = self._listeners.add, self._listeners.ready
         self._without_route: set[str] = set()  # nsqds that only have /stats
         self._look = Errand()
         self._nodes: dict[str, _Node] = {}
         self.latest: list[Row] = []
         watch.listen(self._on_snapshot)
-
-    def listen(self, listener: Callable[[list[Row]], None]) -> Callable[[], None]:
-        """Called with all rows, from now until the returned function is."""
-        end = self._listeners.add(listener)
-        self._on_snapshot(self._watch.latest)
-        return end
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         if not self._listeners:  # no page shows them any more: nothing is kept

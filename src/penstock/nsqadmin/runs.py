@@ -21,7 +21,7 @@ import asyncio
 import logging
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -299,18 +299,11 @@ class RunWatch:
     def __init__(self, upstream: Upstream, watch: Watch) -> None:
         self.runs = Runs()
         self._upstream = upstream
-        self._watch = watch
         self._known: dict[str, _Known] = {}
-        self._listeners = Listeners[None]()
-        self.ready = self._listeners.ready
+        self._listeners = Listeners[None](lambda: self._on_snapshot(watch.latest))
+        self.listen, self.ready = self._listeners.add, self._listeners.ready
         self._errand = Errand()
         watch.listen(self._on_snapshot)
-
-    def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
-        """Called after every reading. Returns the function that ends it."""
-        end = self._listeners.add(listener)
-        self._on_snapshot(self._watch.latest)
-        return end
 
     async def page(self, id: str, form: str) -> str | None:
         offsets = self.runs.page(id, form)

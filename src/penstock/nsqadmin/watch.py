@@ -40,7 +40,9 @@ T = TypeVar("T")
 class Listeners(Generic[T]):
     """Receivers of each new value, once there is a first one."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Callable[[], None] = lambda: None) -> None:
+        """`wanted` is called when there is a new receiver."""
+        self._wanted = wanted
         self._callbacks: list[Callable[[T], None]] = []
         self.first = asyncio.Event()
 
@@ -50,6 +52,7 @@ class Listeners(Generic[T]):
     def add(self, callback: Callable[[T], None]) -> Callable[[], None]:
         """Returns the function that removes it."""
         self._callbacks.append(callback)
+        self._wanted()
 
         def end() -> None:
             if callback in self._callbacks:
