@@ -1,14 +1,15 @@
 """A follower on a simulated disk, and the frames of a leader, made by hand."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from log.helpers import NOW_NS as NOW_NS
 from log.helpers import SMALL as SETTINGS
 from penstock.broker.health import Health
 from penstock.broker.ports import PeerLane, Syncs
-from penstock.broker.replicas.context import EpochLedger, ReplicationContext
-from penstock.broker.replicas.log_follower import Files, LogFollower
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext, target_of
+from penstock.broker.replicas.log_follower import LogFollower
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
 from penstock.log.head import LogOwner
@@ -105,6 +106,7 @@ class Lab:
         write_replica(self.disk, PATH, file)
         Ledger.create(self.disk, "data", LedgerNode(generation=4, incarnation=5)).close()
         self.stops: list[str] = []
+        self.drops: list[int] = []
         self.open()
 
     def open(self) -> None:
@@ -117,10 +119,16 @@ class Lab:
         self.epoch_ledger = EpochLedger(Ledger.open(self.disk, "data"), self.syncs)
         self.own = ReplicaFileStore(self.disk, PATH, file)
         self.replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
-        self.files = Files("orders", KEY, self.log, self.own)
-        self.followed = LogFollower(
-            self.replication, self.files, self.syncs, self.health, True, self.stops.append
-        )
+        producers = SimpleNamespace(appended=lambda headers: None)
+        stop = self.stops.append
+        self.owner: Any = SimpleNamespace(
+            key=KEY, target=target_of(KEY), own=self.own, replication=self.replication,
+            replica=SimpleNamespace(label="orders", log=self.log, producers=producers),
+            context=SimpleNamespace(syncs=self.syncs, health=self.health),
+            assignment=SimpleNamespace(note_stopped=stop, stop=stop),
+            cut=lambda removed: None, drop_below=self.drops.append,
+        )  # fmt: skip
+        self.followed = LogFollower(self.owner, waits=True)
 
     def turn(self) -> list[Any]:
         """Until nothing more happens. Returns what was sent."""

@@ -286,11 +286,7 @@ class ChannelsLab(Lab):
         super().__init__()
         self.epoch_ledger.save(KEY, EPOCH, lambda: None)
         self.turn()
-        drops: list[int] = []
-        self.channels = JournalReceiver(
-            self.replication, self.files, FollowedJournal.open(self.disk, "data"),
-            self.syncs, self.health, drops.append, self.stops.append,
-        )  # fmt: skip
+        self.channels = JournalReceiver(self.owner, FollowedJournal.open(self.disk, "data"))
 
     def tell(self, frame: Any) -> list[Any]:
         self.channels.receive(LEADER, frame)

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
 from penstock.broker.replicas.leadership import Leadership, LeadershipPorts
-from penstock.broker.replicas.log_follower import Awaited, LogFollower, LogWatch
+from penstock.broker.replicas.log_follower import Awaited, LogFollower
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
@@ -41,34 +41,31 @@ from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import LeaderId, PartitionRecord
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 
 class Assignment:
     """`owner` keeps more than the log."""
 
-    def __init__(self, context: Context, host: ReplicaHost, owner: ReplicatedPartition) -> None:
+    def __init__(self, owner: ReplicatedPartition) -> None:
         self._owner = owner
-        self.files = files = owner.files
+        self._label, self._key, self._own = owner.replica.label, owner.key, owner.own
+        self._log = log = owner.replica.log
         self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
         self.record: PartitionRecord | None = None
         self.revision = 0
         self._restorations = 0
         self.target = owner.target
-        log = files.log
-        reason = files.own.file.reason if log.stopped is None else log.stopped.reason
+        reason = owner.own.file.reason if log.stopped is None else log.stopped.reason
         self.leadership: Leadership | None = None
         self.served: Leader | None = None  # of the leadership; None: only elected so far
         self.follower: LogFollower | None = None
         self.is_stopped = bool(reason)
-        self._replication = host.replication
-        self._records = host.records
-        self._syncs = context.syncs
-        self._health = context.health
+        self._replication = owner.replication
+        self._records = owner.replica_host.records
+        self._syncs, self._health = owner.context.syncs, owner.context.health
         self._waits = owner.topic.durability == "disk"
         self._linked: set[int] = set()
         self._leadership_epoch = 0  # of the last leadership of this incarnation
@@ -76,12 +73,12 @@ class Assignment:
         self._is_over = False  # the leadership, and it is not cleared away yet
         self.ended: PartitionLeader | None = None  # the leadership before
         self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
-        self._committed = log.agreed_end if files.own.believes_headers else 0
+        self._committed = log.agreed_end if owner.own.believes_headers else 0
 
     @property
     def leader_id(self) -> LeaderId:
         replication = self._replication
-        return LeaderId(replication.node, replication.incarnation, self.files.own.replica)
+        return LeaderId(replication.node, replication.incarnation, self._own.replica)
 
     def _become(
         self,
@@ -170,7 +167,7 @@ class Assignment:
             self._promise(self.record.epoch)
 
     def _promise(self, epoch: int) -> None:
-        epoch_ledger, key = self._replication.epoch_ledger, self.files.key
+        epoch_ledger, key = self._replication.epoch_ledger, self._key
         if not self._is_free or epoch <= self._leadership_epoch or epoch < epoch_ledger.epoch(key):
             return
         self._leadership_epoch = epoch
@@ -188,7 +185,7 @@ class Assignment:
         """The promise is durable. Does the record still name this replica?"""
         self._promising = False
         record, epoch_ledger = self.record, self._replication.epoch_ledger
-        if record is None or record.epoch != epoch or epoch_ledger.epoch(self.files.key) != epoch:
+        if record is None or record.epoch != epoch or epoch_ledger.epoch(self._key) != epoch:
             return
         if self.follower is not None and self.follower.busy:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
@@ -196,7 +193,7 @@ class Assignment:
         if not (self._is_free and self._is_named):
             return
         machine = PartitionLeader(
-            self.files.log, record, self.revision, self.leader_id,
+            self._log, record, self.revision, self.leader_id,
             self._replication.generation, self.committed, self._waits,
             evidence=self._replication.evidence, isolation=self._replication.isolation,
             beside=True,
@@ -204,11 +201,11 @@ class Assignment:
         ports = LeadershipPorts(
             self.target, self._replication.peers, self._records, self._replication.catch_up
         )
-        leadership = Leadership(self.files.log, machine, ports)
+        leadership = Leadership(self._log, machine, ports)
         leadership.on_over, leadership.on_change = self._note_over, self._look
         self._become(leadership)
         # Writes of an earlier leader, which this disk may lack.
-        self._syncs.sync(self.files.log, self._synced, awaited=True)
+        self._syncs.sync(self._log, self._synced, awaited=True)
         leadership.work()
         for node in sorted(self._linked):
             leadership.linked(node)
@@ -217,7 +214,7 @@ class Assignment:
     # --- a leadership that begins ---
 
     def _synced(self, error: OSError | None) -> None:
-        log, leadership = self.files.log, self.leadership
+        log, leadership = self._log, self.leadership
         if leadership is None:
             return
         if log.stopped is not None:
@@ -231,19 +228,19 @@ class Assignment:
         leadership = self.leadership
         if leadership is None or self.served is not None:
             return
-        if self._is_over or self.files.log.busy:
+        if self._is_over or self._log.busy:
             return
         if leadership.has_level_tail and self._owner.is_free:
             self._note_in_sync()
             self.served = self._owner.serve(leadership)
 
     def _note_in_sync(self) -> None:
-        log, own = self.files.log, self.files.own
+        log, own = self._log, self._own
         if not own.believes_headers and log.synced_end == log.written_end:
             try:
                 own.become("in_sync")
             except WriteRefused as error:
-                self._health.report(self.files.label, Trouble.WRITE, error.reason)
+                self._health.report(self._label, Trouble.WRITE, error.reason)
 
     # --- a leadership that ends ---
 
@@ -251,18 +248,18 @@ class Assignment:
         """Called before a publisher gets an answer. A failed sync is written down first."""
         self._is_over = True
         self._owner.mark_due()
-        if self.files.log.stopped is not None:
-            self._mark_stopped(self.files.log.stopped.reason)
+        if self._log.stopped is not None:
+            self._mark_stopped(self._log.stopped.reason)
 
     def _mark_stopped(self, reason: str) -> None:
-        self._health.report(self.files.label, Trouble.STOPPED, reason)
+        self._health.report(self._label, Trouble.STOPPED, reason)
         try:
-            self.files.own.become("stopped", reason)
+            self._own.become("stopped", reason)
         except WriteRefused as error:
-            self._health.report(self.files.label, Trouble.WRITE, error.reason)
+            self._health.report(self._label, Trouble.WRITE, error.reason)
 
     def turn(self) -> None:
-        stopped, leadership = self.files.log.stopped, self.leadership
+        stopped, leadership = self._log.stopped, self.leadership
         if leadership is not None and stopped is not None and not self._is_over:
             leadership.failed(stopped.reason)  # by a sync of its own, say
         if leadership is not None and self._is_over:
@@ -324,7 +321,7 @@ class Assignment:
 
     @property
     def _is_busy(self) -> bool:
-        return self.files.log.busy or (self.served is not None and self.served.busy)
+        return self._log.busy or (self.served is not None and self.served.busy)
 
     # --- links and frames ---
 
@@ -371,13 +368,12 @@ class Assignment:
         return True
 
     def _follow(self) -> None:
-        follower = LogFollower(
-            self._replication, self.files, self._syncs, self._health, self._waits,
-            lambda _: self._become(stopped=True),
-            self._committed, LogWatch(self._owner.replica.producers.appended, self._owner.cut),
-        )  # fmt: skip
-        self._become(follower=follower)
+        self._become(follower=LogFollower(self._owner, self._waits, self._committed))
         self._list()
+
+    def note_stopped(self, reason: str) -> None:
+        """Its follower has stopped, and has written that down."""
+        self._become(stopped=True)
 
     def settle(self) -> None:
         if self.follower is not None:

@@ -22,19 +22,17 @@ nothing waited for this replica.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.errors import StorageError, WriteRefused
-from penstock.kernel import BatchHeader, decode_header
+from penstock.kernel import decode_header
 from penstock.log.epochs import NO_BATCH, BatchName
 from penstock.log.errors import AppendRefused
-from penstock.log.truncation import Removed
 from penstock.replication import effects
 from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.frames import AppendFrame, Frame, encode
@@ -42,11 +40,7 @@ from penstock.replication.frames import AppendFrame, Frame, encode
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.broker.health import Health
-    from penstock.broker.ports import Syncs
-    from penstock.broker.replicas.replica_file import ReplicaFileStore
-    from penstock.log.ledger import ReplicaKey
-    from penstock.log.partition import PartitionLog
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 
 NO_NODE = -1
 _OF_LEADERS = (AppendFrame, effects.Hello, effects.MatchAt, effects.BeginAt)
@@ -60,47 +54,18 @@ class Awaited(IntEnum):
     STATE = 4
 
 
-class Files(NamedTuple):
-    """The files of one replica. `label` names its partition, for people."""
-
-    label: str
-    key: ReplicaKey
-    log: PartitionLog
-    own: ReplicaFileStore
-
-
-class LogWatch(NamedTuple):
-    """Keeps files beside the log, and has to know of its changes."""
-
-    appended: Callable[[Iterable[BatchHeader]], None]  # of the batches of an append
-    cut: Callable[[Removed], None]
-
-
 class LogFollower:
     """`waits`: it acknowledges synced batches only. `committed`: the known committed end, beyond
     the evidence of the headers."""
 
-    def __init__(
-        self,
-        replication: ReplicationContext,
-        files: Files,
-        syncs: Syncs,
-        health: Health,
-        waits: bool,
-        on_stop: Callable[[str], None],
-        committed: int = 0,
-        watch: LogWatch | None = None,
-    ) -> None:
-        self._watch = watch
-        self.files = files
-        self.log, self.own = files.log, files.own
+    def __init__(self, owner: ReplicatedPartition, waits: bool, committed: int = 0) -> None:
+        self._owner = owner
+        self._label, self._key, self._target = owner.replica.label, owner.key, owner.target
+        self.log, self.own = owner.replica.log, owner.own
         self.listed = False  # the record has this replica among the members
         self.leader = NO_NODE  # whose session this is
-        self._replication = replication
-        self._target = target_of(files.key)
-        self._syncs = syncs
-        self._health = health
-        self._on_stop = on_stop
+        self._replication = replication = owner.replication
+        self._syncs, self._health = owner.context.syncs, owner.context.health
         self._sync_wanted = False
         self._previous: BatchName = NO_BATCH  # of the append that is being taken
         self.awaited = Awaited.NOTHING
@@ -111,7 +76,7 @@ class LogFollower:
         self._effects: deque[tuple[int, Any]] = deque()  # and the node that they answer
         if self.own.believes_headers:
             committed = max(committed, self.log.agreed_end)
-        epoch = replication.epoch_ledger.epoch(files.key)
+        epoch = replication.epoch_ledger.epoch(self._key)
         replica, generation = self.own.replica, replication.generation
         self.machine = PartitionFollower(self.log, replica, generation, epoch, committed, waits)
 
@@ -165,7 +130,7 @@ class LogFollower:
 
     def settle(self) -> None:
         """Housekeeping: retry failed writes, and those of an earlier role."""
-        label = self.files.label
+        label = self._label
         if self.awaited is Awaited.ROOM:
             self.awaited = Awaited.NOTHING
             if self._missed:
@@ -191,7 +156,7 @@ class LogFollower:
                 try:
                     self._step(queue)
                 except WriteRefused as error:
-                    self._health.report(self.files.label, Trouble.WRITE, error.reason)
+                    self._health.report(self._label, Trouble.WRITE, error.reason)
                     self.awaited = Awaited.ROOM
                 except StorageError as error:
                     self.stop(error.reason)
@@ -260,7 +225,7 @@ class LogFollower:
                 self._answer(node, effect)
             case effects.SaveEpoch(epoch):
                 self.awaited = Awaited.EPOCH
-                self._replication.epoch_ledger.save(self.files.key, epoch, self._promised)
+                self._replication.epoch_ledger.save(self._key, epoch, self._promised)
             case effects.Truncate(end):
                 self._cut(end)
             case effects.Begin(start):
@@ -268,7 +233,7 @@ class LogFollower:
             case effects.Stop(reason):
                 self.stop(reason)
             case _:
-                raise RuntimeError(f"{self.files.label}: unknown effect: {effect}")
+                raise RuntimeError(f"{self._label}: unknown effect: {effect}")
 
     def _answer(self, node: int, frame: Frame) -> None:
         self._replication.peers.send(node, PeerLane.LIVE, encode(self._target, frame))
@@ -282,7 +247,7 @@ class LogFollower:
         if self.log.busy:
             self.awaited = Awaited.SYNC
             return
-        self._note_cut(self.log.cut(end, self.machine.is_unclean))
+        self._owner.cut(self.log.cut(end, self.machine.is_unclean))
 
     def _begin(self, start: int) -> None:
         if self.log.busy:
@@ -290,11 +255,7 @@ class LogFollower:
             return
         if not self._copies():
             return
-        self._note_cut(self.log.reset(start, self.machine.is_unclean))
-
-    def _note_cut(self, removed: Removed) -> None:
-        if self._watch is not None:
-            self._watch.cut(removed)
+        self._owner.cut(self.log.reset(start, self.machine.is_unclean))
 
     def _append(self, effect: effects.Append) -> None:
         log, batches = self.log, effect.batches
@@ -305,12 +266,11 @@ class LogFollower:
         try:
             headers = log.append_batches((batches,), self._previous)
         except AppendRefused as error:  # the leader will leave this replica out, or begin again
-            self._health.report(self.files.label, Trouble.WRITE, error.reason)
+            self._health.report(self._label, Trouble.WRITE, error.reason)
             self.machine.unlinked()
             return
-        self._health.clear(self.files.label, Trouble.WRITE)
-        if self._watch is not None:
-            self._watch.appended(headers)
+        self._health.clear(self._label, Trouble.WRITE)
+        self._owner.replica.producers.appended(headers)
         self.machine.appended(log.written_end, effect.committed)
         self._collect()
 
@@ -332,7 +292,7 @@ class LogFollower:
     def _state_written(self, error: OSError | None = None) -> None:
         if error is not None:
             reason = f"the replica does not become 'copying': {error}"
-            self._health.report(self.files.label, Trouble.WRITE, reason)
+            self._health.report(self._label, Trouble.WRITE, reason)
         if self.awaited is Awaited.STATE:
             self.awaited = Awaited.NOTHING if error is None else Awaited.ROOM
             self._work()
@@ -373,7 +333,7 @@ class LogFollower:
     def _in_sync_written(self, error: OSError | None) -> None:
         if error is not None:
             reason = f"the replica does not become 'in_sync': {error}"
-            self._health.report(self.files.label, Trouble.WRITE, reason)
+            self._health.report(self._label, Trouble.WRITE, reason)
 
     # --- the end ---
 
@@ -388,18 +348,18 @@ class LogFollower:
             self.own.become("stopped", reason)
         except WriteRefused as error:
             reason = f"{reason}; {error.reason}"
-        self._health.report(self.files.label, Trouble.STOPPED, reason)
-        self._on_stop(reason)
+        self._health.report(self._label, Trouble.STOPPED, reason)
+        self._owner.assignment.note_stopped(reason)
 
     def validate(self) -> None:
         self.log.validate()
         if self.machine.committed > self.log.written_end and not self._effects:
             raise RuntimeError(
-                f"{self.files.label}: {self.machine.committed} is committed in a log that ends at "
+                f"{self._label}: {self.machine.committed} is committed in a log that ends at "
                 f"{self.log.written_end}"
             )
         if self.own.state == "in_sync" and self.log.agreed_end > self.log.synced_end:
-            raise RuntimeError(f"{self.files.label}: in sync, and not all that headers promise")
+            raise RuntimeError(f"{self._label}: in sync, and not all that headers promise")
 
 
 def _kept(one: Any) -> Any:

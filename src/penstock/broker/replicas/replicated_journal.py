@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
-from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.errors import JournalRefused
 from penstock.replication.chunks import Payload, cut
 from penstock.replication.effects import Leave, Stop
@@ -53,9 +52,6 @@ from penstock.replication.side_frames import JournalFrame
 
 if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
-    from penstock.broker.health import Health
-    from penstock.broker.ports import Syncs
-    from penstock.broker.replicas.log_follower import Files
     from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.log.follower_journal import FollowedJournal
 
@@ -176,34 +172,25 @@ class JournalSender:
 
 
 class JournalReceiver:
-    """For one replica. `drop_below`: whole segments below an offset may be removed, once or later.
-    `on_stop`: the replica has to stop, and why."""
+    """For one replica."""
 
-    def __init__(
-        self, replication: ReplicationContext, files: Files, journal: FollowedJournal,
-        syncs: Syncs, health: Health, drop_below: Callable[[int], None],
-        on_stop: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        key = files.key
+    def __init__(self, owner: ReplicatedPartition, journal: FollowedJournal) -> None:
+        self._owner = owner
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
+        self._replication, self._label = owner.replication, owner.replica.label
+        self._syncs, self._health = owner.context.syncs, owner.context.health
         self.machine = JournalFollower(
-            files.own.replica,
-            replication.epoch_ledger.epoch(key),
-            journal.position,
-            journal.start_offset,
+            owner.own.replica, self._epoch, journal.position, journal.start_offset
         )
-        self._replication = replication
-        self._key = key
-        self._target = target_of(key)
-        self._label = files.label
-        self._syncs = syncs
-        self._health = health
-        self._drop_below = drop_below
-        self._on_stop = on_stop
         self._acknowledged: AcknowledgePosition | None = None  # an equal one is no news
         if journal.files.corrupt:
-            health.report(files.label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
+            self._health.report(self._label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
+
+    @property
+    def _epoch(self) -> int:
+        """As promised."""
+        return self._replication.epoch_ledger.epoch(self._owner.key)
 
     @property
     def busy(self) -> bool:
@@ -214,7 +201,7 @@ class JournalReceiver:
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
             case HelloJournal(_, session, epoch):
-                if epoch == self._replication.epoch_ledger.epoch(self._key):
+                if epoch == self._epoch:
                     self.leader = node
                     self._acknowledged = None
                     self.machine.hello(session, epoch)
@@ -252,7 +239,7 @@ class JournalReceiver:
             case SyncJournal():
                 self._sync()
             case DropBelow(start):
-                self._drop_below(start)
+                self._owner.drop_below(start)
             case AcknowledgePosition():
                 if effect != self._acknowledged:
                     self._acknowledged = effect
@@ -261,12 +248,13 @@ class JournalReceiver:
                 self._send(effect)
             case Stop(reason):
                 self._health.report(self._label, Trouble.STOPPED, reason)
-                self._on_stop(reason)
+                self._owner.assignment.stop(reason)
             case _:
                 raise RuntimeError(f"{self._label}: unknown effect: {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
-        self._replication.peers.send(self.leader, PeerLane.LIVE, encode(self._target, frame))
+        frames = encode(self._owner.target, frame)
+        self._replication.peers.send(self.leader, PeerLane.LIVE, frames)
 
     def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
         try:

@@ -29,7 +29,6 @@ from penstock.broker.partition.leader import Leader
 from penstock.broker.replicas.assignment import Assignment
 from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import ReplicationContext, target_of
-from penstock.broker.replicas.log_follower import Files
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
 from penstock.broker.replicas.producer_tables import ProducerTables
 from penstock.broker.replicas.repair import Repairing
@@ -68,11 +67,10 @@ class ReplicatedPartition:
         self.number = replica.number
         self.own = own
         self.key = ReplicaKey(self.topic.identity, self.number)
-        self.files = Files(replica.label, self.key, replica.log, own)
         self.target = target_of(self.key)
         self.led: JournalSender | None = None
         self.context = context
-        self._replica_host = replica_host
+        self.replica_host = replica_host
         self.replication: ReplicationContext = replica_host.replication
         self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
         self._machine: PartitionLeader | None = None  # of the leadership that is reported
@@ -89,7 +87,7 @@ class ReplicatedPartition:
         self._elected: tuple[Leadership, int] | None = None  # not serving yet, and since when
         self._inherited: tuple[Leadership, Cursors, JournalSender] | None = None
         self._repairing = Repairing(self)
-        self.assignment = Assignment(context, replica_host, self)
+        self.assignment = Assignment(self)
         replica.producers.learn(self.assignment.committed)
 
     @property
@@ -97,16 +95,13 @@ class ReplicatedPartition:
         return self.assignment.leadership
 
     def mark_due(self) -> None:
-        self._replica_host.mark_due(self)
+        self.replica_host.mark_due(self)
 
     # --- a follower's files beside the log ---
 
     def _follow(self) -> JournalReceiver:
         journal = FollowedJournal.open(self.context.disk, self.replica.path)
-        return JournalReceiver(
-            self.replication, self.files, journal, self.context.syncs, self.context.health,
-            self.drop_below, lambda reason: self.assignment.stop(reason),
-        )  # fmt: skip
+        return JournalReceiver(self, journal)
 
     @property
     def is_free(self) -> bool:
@@ -156,11 +151,11 @@ class ReplicatedPartition:
         except StorageError as error:
             context.health.report(replica.label, Trouble.JOURNAL, error.reason)
             leadership.leave(error.reason)
-        leader.lacks(self._replica_host.lack(self.topic.name, self.number))
+        leader.lacks(self.replica_host.lack(self.topic.name, self.number))
         self.led.settle()
         self._confirmed.clear()
         self.held_starts.clear()
-        self._replica_host.confirm_starts(self)
+        self.replica_host.confirm_starts(self)
         return leader
 
     def confirm_starts(self, started: Callable[[int, int], None]) -> None:
@@ -248,7 +243,7 @@ class ReplicatedPartition:
         end_leadership(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
-        renew_outboxes(self.context, self.topic, self._replica_host.forwarding)
+        renew_outboxes(self.context, self.topic, self.replica_host.forwarding)
         self.topic.reshaped()
 
     # --- input ---
@@ -332,10 +327,10 @@ class ReplicatedPartition:
         if before is machine:
             return
         if before is not None:
-            self._replica_host.note_leadership(self.target, before, began=False)
+            self.replica_host.note_leadership(self.target, before, began=False)
         if machine is not None:
             self._reported = machine
-            self._replica_host.note_leadership(self.target, machine, began=True)
+            self.replica_host.note_leadership(self.target, machine, began=True)
 
     def _link_journals(self, machine: PartitionLeader, led: JournalSender) -> None:
         """A replica whose log has caught up in this session is greeted for the journal."""
@@ -380,7 +375,7 @@ class ReplicatedPartition:
             if is_moved:
                 leadership.moved()
             if self.replica.led is not None:
-                self.replica.led.lacks(self._replica_host.lack(self.topic.name, self.number))
+                self.replica.led.lacks(self.replica_host.lack(self.topic.name, self.number))
             if self.led is None and not leadership.machine.over:
                 self._look_at_elected(leadership)
             elif not is_moved:
