@@ -95,7 +95,7 @@ class Leader:
         self.tail.owner = self
         self.tail.traceable = not topic.internal
         durability = topic.effective.durability if replica.kept else "os"
-        self.leadership = leadership or Leadership.of_one(log, replica.epoch, durability == "disk")
+        self.leadership = leadership or Leadership.of_one(log, durability == "disk")
         self.group = GroupCommit(
             context, replica.label, topic, self.tail, log, self.leadership, durability,
             replica.kept,

@@ -1,6 +1,6 @@
 """A partition of a topic on this node: its files, and its role.
 
-    Replica: log, channel journal, table of producers, epoch: open files, and nothing is served
+    Replica: log, channel journal, table of producers: open files, and nothing is served
       led        by a `Leader` publishers and consumers are served, with objects of the kernel
 
 A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
@@ -56,7 +56,6 @@ class Replica:
         self.log = log
         self.path = log.path
         self.kept = kept
-        self.epoch = 0  # of the leader that is followed
         self.led: Leader | None = None
         self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
         self._context = context

@@ -50,15 +50,8 @@ class LeadershipPorts(NamedTuple):
 
 
 _ALONE = LeaderId(0, 0, 0)
-_MEMBERS = (Member(0, 0, 0),)
-
-
-def alone(epoch: int) -> PartitionRecord:
-    """For a partition without other replicas."""
-    return PartitionRecord(0, epoch, _ALONE, _MEMBERS, 1, (0,))
-
-
-_RECORD = alone(0)
+# Of a partition without other replicas.
+_RECORD = PartitionRecord(0, 0, _ALONE, (Member(0, 0, 0),), 1, (0,))
 
 
 class Leadership:
@@ -88,10 +81,9 @@ class Leadership:
         self._announced: dict[int, tuple[int, int]] = {}  # by node: session, and the end it knows
 
     @classmethod
-    def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
+    def of_one(cls, log: PartitionLog, waits: bool) -> Leadership:
         """For a partition without other replicas. Its whole log counts as committed."""
-        record = alone(epoch) if epoch else _RECORD
-        machine = PartitionLeader(log, record, 0, _ALONE, 0, log.written_end, waits)
+        machine = PartitionLeader(log, _RECORD, 0, _ALONE, 0, log.written_end, waits)
         return cls(log, machine, None)
 
     @property

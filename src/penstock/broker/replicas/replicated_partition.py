@@ -136,7 +136,7 @@ class ReplicatedPartition:
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
         replica.producers.learn(leadership.machine.committed)
-        replica.epoch = epoch = leadership.machine.record.epoch
+        epoch = leadership.machine.record.epoch
         replica.journal, replica.folded = self._lead_journal(epoch), self.channels.journal.folded()
         retire_outbox(self.topic, replica.number)
         leader = replica.lead(leadership)
