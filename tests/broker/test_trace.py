@@ -63,7 +63,7 @@ def test_the_events_of_a_leadership_that_has_ended_since_are_kept(start: Start) 
     world.trace_due = False
     assert world.publish("orders", b"a").stored
     topic = world.broker.topics["orders"]
-    outbox = Outbox(world.broker.context, topic, 0, Mock(), topic.leader().tail)
+    outbox = Outbox(topic, 0, Mock(), topic.leader().tail)
     assert not outbox.tail.traceable
     world.broker.write_trace()
     world.turns()

@@ -58,7 +58,7 @@ def test_an_outbox_with_the_tail_of_an_ended_leadership_is_no_leader(start: Any)
     """The leader's windows are still there, for the rest of the turn."""
     world, channel, consumer = one_that_is_given_up(start)
     leader = world.broker.topics["t"].leader()
-    Outbox(world.broker.context, leader.topic, 0, Mock(), leader.tail)
+    Outbox(leader.topic, 0, Mock(), leader.tail)
     assert channel.oldest_age_s is not None
     requeue_all(consumer)
     world.turns()

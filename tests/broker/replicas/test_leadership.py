@@ -54,10 +54,7 @@ class Shared:
         self.leadership = Leadership(
             log, machine, LeadershipPorts(Target(9, 0), self.wire, self.wire, self.catch_up)
         )
-        self.group = GroupCommit(
-            world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,
-            "disk" if waits else "os", True,
-        )  # fmt: skip
+        self.group = GroupCommit(self.leader.replica, self.leader.tail, self.leadership)
         self.leader.group, self.leader.leadership = self.group, self.leadership
         self.session = 0
 

@@ -33,7 +33,7 @@ from ..world import Start, World, bodies
 def state(world: World) -> tuple[Any, ...]:
     topic = world.broker.find_topic("t")
     channels = [(one.name, one.paused, one.skips.state.whole) for one in topic.channels.values()]
-    return topic.paused, topic.settings, topic.leader().group.durability, channels
+    return topic.paused, topic.settings, topic.leader().group.state.rule.waits, channels
 
 
 CHANGES: dict[str, Callable[[World], object]] = {
@@ -57,7 +57,7 @@ def test_a_refused_change_is_named_until_the_file_is_written(
     world.broker.topic("t").channel("c")
     world.publish("t", b"1")
     before = state(world)
-    assert before == (False, TopicSettings(), "disk", [("c", False, False)])
+    assert before == (False, TopicSettings(), True, [("c", False, False)])
     world.fail(call, TOPIC_FILE if call != "sync_directory" else "topics/t")
     with pytest.raises(StorageError):
         CHANGES[change](world)

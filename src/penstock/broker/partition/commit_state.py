@@ -44,11 +44,9 @@ from penstock import limits
 from penstock.kernel import LogEnd
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
     from penstock.broker.partition.group_commit import GroupCommit
-    from penstock.broker.topics.topic import Topic
+    from penstock.broker.partition.replica import Replica
     from penstock.kernel import Tail
-    from penstock.log.partition import PartitionLog
     from penstock.replication.leader import PartitionLeader
 
 
@@ -130,23 +128,15 @@ class CommitState:
 class DirectPublish:
     __slots__ = ("_context", "_end", "_ids", "_kept", "_log", "_pace", "_state", "_tail", "_topic")
 
-    def __init__(
-        self,
-        context: Context,
-        topic: Topic,
-        tail: Tail,
-        log: PartitionLog,
-        state: CommitState,
-        kept: bool,
-    ) -> None:
-        self._context = context
-        self._ids = context.ids
-        self._topic = topic
+    def __init__(self, replica: Replica, tail: Tail, state: CommitState) -> None:
+        self._topic = topic = replica.topic
+        self._context = topic.context
+        self._ids = topic.context.ids
         self._pace = topic.pace
         self._tail = tail
-        self._log = log
+        self._log = replica.log
         self._state = state
-        self._kept = kept
+        self._kept = replica.kept
         self._end = LogEnd()
         self._end.epoch = state.rule.record.epoch
         self._end.node_id = self._ids.node_id

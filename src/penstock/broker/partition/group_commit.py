@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors, limits
 from penstock.broker.commits.blocks import put_in_place
-from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
 from penstock.broker.partition.appends import Encode, Gathered, LogAppend, PublishDone, Whole
@@ -33,40 +32,27 @@ from penstock.broker.partition.gathering import RowGathering
 from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
 from penstock.kernel import Tail
-from penstock.log.partition import PartitionLog
 
 if TYPE_CHECKING:
-    from penstock.broker.topics.topic import Topic
+    from penstock.broker.partition.replica import Replica
 
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
 
 
 class GroupCommit:
-    """`kept` False: of an ephemeral topic, of which nothing outlives the process."""
-
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
         "_append", "_at_once", "_context", "_epoch", "_gate", "_gathered", "_gathering", "_ids",
         "_is_alone", "_kept", "_label", "_open_done", "_pace", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
-        "durability", "held_count", "is_retired", "leadership", "log", "refused_bytes",
+        "held_count", "is_retired", "leadership", "log", "refused_bytes",
         "reserved_count", "sealed_base", "sealed_base_id", "state", "stopped", "tail",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        context: Context,
-        label: str,
-        topic: Topic,
-        tail: Tail,
-        log: PartitionLog,
-        leadership: Leadership,
-        durability: Durability,
-        kept: bool,
-    ) -> None:
+    def __init__(self, replica: Replica, tail: Tail, leadership: Leadership) -> None:
+        topic, label = replica.topic, replica.label
+        context, self.log = topic.context, replica.log
         self.tail = tail
-        self.log = log
-        self.durability = durability
         self.held_count = 0  # messages that wait for an append
         tail.waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
         self.reserved_count = 0  # messages of a commit under way
@@ -85,23 +71,23 @@ class GroupCommit:
         self._rule = leadership.machine
         self._is_alone = leadership.is_alone
         self._epoch = leadership.machine.record.epoch
-        self._kept = kept
+        self._kept = replica.kept
         self._ids = context.ids
         self._syncs = context.syncs
         self._touched = context.touched
         self._pace = topic.pace
-        self._at_once = DirectPublish(context, topic, tail, log, self.state, kept)
+        self._at_once = DirectPublish(replica, tail, self.state)
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._gathered: deque[Gathered] = deque()
         self._whole: deque[Whole] = deque()
-        self._append = LogAppend(log.written_end, 0)  # in flight, or the last one
+        self._append = LogAppend(self.log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
         self._gathering = RowGathering(context.gathering, context.clock)
         self._waits_ns = 0  # since when publishes wait behind the same append
         self._waits_end = NONE  # where that begins
-        if log.stopped is not None:  # by the start
-            self.stopped = log.stopped.reason
+        if self.log.stopped is not None:  # by the start
+            self.stopped = self.log.stopped.reason
             self.state.end()
             context.health.report(label, Trouble.STOPPED, self.stopped)
         leadership.on_change = self._look
@@ -355,11 +341,11 @@ class GroupCommit:
 
     def set_durability(self, durability: Durability) -> None:
         """From the next append on. A change to `disk` also syncs what was acknowledged before."""
-        if durability == self.durability:
+        waits = durability == "disk"
+        if waits == self._rule.waits:
             return
-        self.durability = durability
-        self._rule.waits = durability == "disk"
-        if self._rule.waits and not self.stopped:
+        self._rule.waits = waits
+        if waits and not self.stopped:
             self.sync()
 
     def sync(self) -> bool:
@@ -437,7 +423,7 @@ class GroupCommit:
         if host is None or not (tail.open_count or self._gathered):
             return
         self._append_gathered(inf)
-        outbox = Outbox(self._context, self._topic, tail.partition, host.forwarding, tail)
+        outbox = Outbox(self._topic, tail.partition, host.forwarding, tail)
         outbox.adopt(self._open_done)
         self._open_done = []
 

@@ -94,12 +94,9 @@ class Leader:
         )
         self.tail.owner = self
         self.tail.traceable = not topic.internal
-        durability = topic.effective.durability if replica.kept else "os"
-        self.leadership = leadership or Leadership.of_one(log, durability == "disk")
-        self.group = GroupCommit(
-            context, replica.label, topic, self.tail, log, self.leadership, durability,
-            replica.kept,
-        )  # fmt: skip
+        waits = replica.kept and topic.effective.durability == "disk"
+        self.leadership = leadership or Leadership.of_one(log, waits)
+        self.group: GroupCommit = GroupCommit(replica, self.tail, self.leadership)
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
         self.steps_over_damage = self.leadership.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more

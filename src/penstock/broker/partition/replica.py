@@ -25,7 +25,6 @@ from penstock.log.damage import describe
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.broker.context import Context
     from penstock.broker.replicas.leadership import Leadership
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.topics.topic import Topic
@@ -35,16 +34,13 @@ if TYPE_CHECKING:
 
 
 class Replica:
-    """`kept` False: of an ephemeral topic, of which nothing outlives the process. Raises
-    TopicDamaged and StorageError, and then the kernel knows nothing of it."""
+    """Raises TopicDamaged and StorageError, and then the kernel knows nothing of it."""
 
     def __init__(
         self,
-        context: Context,
         topic: Topic,
         number: int,
         log: PartitionLog,
-        kept: bool,
         marks: Marks | None = None,
         own: ReplicaFileStore | None = None,
     ) -> None:
@@ -55,10 +51,10 @@ class Replica:
         self.label = f"{topic.name}/{number}" if number else topic.name
         self.log = log
         self.path = log.path
-        self.kept = kept
+        self.kept = kept = not topic.ephemeral  # else nothing of it outlives the process
         self.led: Leader | None = None
         self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
-        self._context = context
+        self._context = context = topic.context
         self._damage_count = 0  # of ranges, when retention was last looked at
         self.mark_failed = False
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0

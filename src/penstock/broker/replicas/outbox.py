@@ -36,7 +36,6 @@ from penstock.kernel import Tail
 from penstock.replication.side_frames import Ending
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
     from penstock.broker.replicas.forwarding import Forwarding
     from penstock.broker.topics.topic import Topic
 
@@ -48,12 +47,7 @@ class Outbox:
     refusal = ""
 
     def __init__(
-        self,
-        context: Context,
-        topic: Topic,
-        number: int,
-        forwarding: Forwarding,
-        tail: Tail | None = None,
+        self, topic: Topic, number: int, forwarding: Forwarding, tail: Tail | None = None
     ) -> None:
         """`tail`: of a leadership that has ended."""
         self.topic = topic
@@ -61,7 +55,7 @@ class Outbox:
         self.group = self
         self.failure = ""  # why the last append that failed was not stored
         self.sealed_base = self.sealed_base_id = 0  # of the append that was answered last
-        self._context = context
+        self._context = context = topic.context
         self._forwarding = forwarding
         forwarding.outboxes.add(self)
         self._name = topic.name.encode()
@@ -235,7 +229,7 @@ def retire_outbox(topic: Topic, number: int) -> None:
         outbox.retire()
 
 
-def renew_outboxes(context: Context, topic: Topic, forwarding: Forwarding) -> None:
+def renew_outboxes(topic: Topic, forwarding: Forwarding) -> None:
     """An outbox for each partition that this node does not lead."""
     missing = [
         number
@@ -243,7 +237,7 @@ def renew_outboxes(context: Context, topic: Topic, forwarding: Forwarding) -> No
         if not (number in topic.outboxes or topic.leads(number))
     ]
     for number in missing:
-        topic.outboxes[number] = Outbox(context, topic, number, forwarding)
+        topic.outboxes[number] = Outbox(topic, number, forwarding)
     if missing:
         topic.prepare_route()
         topic.refresh_refusal()

@@ -198,11 +198,11 @@ class ReplicaHost:
 
     def _take_in(self, topic: Topic, partition: int, log: PartitionLog, file: ReplicaFile) -> None:
         own = ReplicaFileStore(self._context.disk, log.path, file)
-        topic.take_in(Replica(self._context, topic, partition, log, kept=True, own=own))
+        topic.take_in(Replica(topic, partition, log, own=own))
         self.add(topic)
 
     def add(self, topic: Topic) -> None:
-        renew_outboxes(self._context, topic, self.forwarding)
+        renew_outboxes(topic, self.forwarding)
         for replica in topic.replicas.values():
             replicated = replica.replicated
             if replicated is not None and replicated.target not in self._replicas:
@@ -277,7 +277,7 @@ class ReplicaHost:
 
     def _keep_in_memory(self, topic: Topic) -> None:
         topic.store.kept = False
-        renew_outboxes(self._context, topic, self.forwarding)
+        renew_outboxes(topic, self.forwarding)
 
     def leave_remote(self, name: str, identity: str = "") -> None:
         """It was deleted, or is not the topic of this identity."""
@@ -299,7 +299,7 @@ class ReplicaHost:
         for replica in topic.replicas.values():
             if replica.replicated is not None:
                 self._wake(replica.replicated)
-        renew_outboxes(self._context, topic, self.forwarding)
+        renew_outboxes(topic, self.forwarding)
 
     def adopt_channels(
         self,

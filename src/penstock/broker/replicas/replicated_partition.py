@@ -243,7 +243,7 @@ class ReplicatedPartition:
         end_leadership(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
-        renew_outboxes(self.context, self.topic, self.replica_host.forwarding)
+        renew_outboxes(self.topic, self.replica_host.forwarding)
         self.topic.reshaped()
 
     # --- input ---

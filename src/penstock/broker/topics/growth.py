@@ -42,7 +42,7 @@ def grow(
     have = topic.partition_count
     if (count, hash_count) == (have, topic.hash_partitions):
         return
-    replicas = _make(context, directories, topic, range(have, count))
+    replicas = _make(directories, topic, range(have, count))
     try:
         topic.grow(replicas, hash_count)
     except BaseException:
@@ -67,15 +67,10 @@ def _check(context: Context, topic: Topic, count: int, rehash: bool) -> None:
         check_drained(context, topic)
 
 
-def _make(
-    context: Context, directories: TopicDirectories, topic: Topic, numbers: range
-) -> list[Replica]:
+def _make(directories: TopicDirectories, topic: Topic, numbers: range) -> list[Replica]:
     logs = directories.add(topic.file(), numbers)
     try:
-        return [
-            Replica(context, topic, number, log, not topic.ephemeral)
-            for number, log in zip(numbers, logs, strict=True)
-        ]
+        return [Replica(topic, number, log) for number, log in zip(numbers, logs, strict=True)]
     except BaseException:
         close_all(logs)
         raise

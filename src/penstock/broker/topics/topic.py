@@ -85,9 +85,7 @@ class Topic(TopicPublishing):
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
         self.replicas = {
-            number: Replica(
-                context, self, number, log, not self.ephemeral, file.marks(number), owns.get(number)
-            )
+            number: Replica(self, number, log, file.marks(number), owns.get(number))
             for number, log in logs.items()
         }
         if not self.replicated:
