@@ -71,8 +71,9 @@ async def test_a_start_says_once_that_it_waits_for_etcd(
 
     coordinator.read = read
     options = read_options(["--cluster=etcd://etcd1:2379"], {})
-    nothing: Any = None
-    member: Any = ClusterMember(options, nothing, OsDisk(), nothing, nothing, nothing)
+    node = Mock()
+    node.ports.disk = OsDisk()
+    member: Any = ClusterMember(options, node, Mock())
     member.coordinator = coordinator
     await member.prepare(tmp_path)
     assert caplog.text.count("waiting for etcd at etcd1:2379: it is away") == 1

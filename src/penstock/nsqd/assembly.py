@@ -127,10 +127,7 @@ class Node:
         self.upgrades = Upgrades(self.links)
         method = options.auth_http_request_method
         self.auth = Auth(options.auth_http_address, method, fetcher, turn.soon, loop, dice)
-        self.protocol = V2Protocol(
-            broker, self.topics, self.auth, options, make_offer(options), self.upgrades, clock,
-            on_fault,
-        )  # fmt: skip
+        self.protocol = V2Protocol(self, options, make_offer(options))
         turn.order = TurnOrder(engine, broker, self.links, clock, pool.done, self.protocol.handle)
         engine.watch_outside(descriptor_of(loop))
         self.housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__, limits
-from penstock.broker.broker import Broker
 from penstock.broker.channels.channel import default_dead_letter_topic
 from penstock.broker.health import Trouble
 from penstock.broker.ports import PeerLane
@@ -53,7 +52,6 @@ from penstock.errors import ConfigError, LedgerMismatch, Refused, StorageError
 from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.kernel import murmur3_32
 from penstock.log import names
-from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger, LedgerNode
 from penstock.net.api import POST, Api, Route
 from penstock.net.etcd.address import EtcdAddress, parse_address
@@ -65,6 +63,7 @@ from penstock.net.peers.links import PeerAddress, PeerLinks
 from penstock.net.secret_file import read_secrets
 from penstock.net.tasks import Tasks
 from penstock.net.tls import no_password
+from penstock.nsqd.assembly import Node
 from penstock.nsqd.cluster_state import ClusterState, change_node, clock_difference
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.restore import Restoring
@@ -82,24 +81,15 @@ _NO_BOOT = bytes(16)
 
 
 class ClusterMember:
-    """`soon` requests a turn; `on_refused` receives the reason why this node may not be a
-    member."""
+    """`on_refused` receives the reason why this node may not be a member."""
 
-    def __init__(
-        self,
-        options: Options,
-        broker: Broker,
-        disk: Disk,
-        soon: Callable[[], None],
-        on_fault: Callable[[Exception], None],
-        on_refused: Callable[[str], None],
-    ) -> None:
+    def __init__(self, options: Options, node: Node, on_refused: Callable[[str], None]) -> None:
         self.address: EtcdAddress = parse_address(options.cluster)
         self._options = options
-        self._broker = broker
-        self._disk = disk
-        self._soon = soon
-        self._on_fault = on_fault
+        self._broker = node.broker
+        self._disk = node.ports.disk
+        self._soon = node.turn.soon
+        self._on_fault = on_fault = node.ports.on_fault
         self._on_refused = on_refused
         self._incarnation = secrets.randbits(63) | 1
         self._address = ("", 0, 0)  # where clients reach it: host, TCP and HTTP port

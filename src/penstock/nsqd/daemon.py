@@ -157,10 +157,7 @@ class Daemon:
         except ImportError as error:
             rule = f"needs penstock[cluster]: {error}"
             raise ConfigError("cluster", self.options.cluster, rule) from error
-        self.member = ClusterMember(
-            self.options, self.broker, self.node.ports.disk, self.node.turn.soon,
-            self._on_fault, self._on_refused,
-        )  # fmt: skip
+        self.member = ClusterMember(self.options, self.node, self._on_refused)
         await self.member.prepare(data_path(self.options))
 
     def _before_topics(self) -> None:

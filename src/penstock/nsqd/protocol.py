@@ -36,12 +36,8 @@ from penstock.wire.names import quote
 from penstock.wire.states import Verdict, verdict
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-    from penstock.clock import Clock
-    from penstock.nsqd.auth import Auth
+    from penstock.nsqd.assembly import Node
     from penstock.nsqd.options import Options
-    from penstock.nsqd.tls import Upgrades
-    from penstock.nsqd.topics import TopicMaker
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -49,21 +45,11 @@ log = logging.getLogger("penstock.nsqd")
 class Protocol:
     """All V2 sessions of one daemon. `handle` takes every event of the kernel except NEED."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        topics: TopicMaker,
-        auth: Auth,
-        options: Options,
-        offer: Offer,
-        upgrades: Upgrades,
-        clock: Clock,
-        on_fault: Callable[[Exception], None],
-    ) -> None:
-        self._on_fault = on_fault
-        self._upgrades = upgrades
-        self._waits = Waits(topics, auth, self._guard)
-        self._auth_servers = auth
+    def __init__(self, node: Node, options: Options, offer: Offer) -> None:
+        clock, self._on_fault = node.ports.clock, node.ports.on_fault
+        self._upgrades = node.upgrades
+        self._waits = Waits(node.topics, node.auth, self._guard)
+        self._auth_servers = node.auth
         self._options = options
         self._offer = offer
         self.sessions: dict[int, Session] = {}
@@ -83,7 +69,7 @@ class Protocol:
             b"NOP": lambda session, params: None,
         }
         for side in (
-            Publishing(broker, options, clock, self._waits),
+            Publishing(node.broker, options, clock, self._waits),
             Consuming(options, clock, self._waits),
         ):
             self._handlers.update(side.handlers)
