@@ -315,7 +315,9 @@ class Replica:
         syncs = SimpleNamespace(wait_for=lambda is_busy: None)  # no thread here writes the file
         clock = FakeClock()
         context: Any = SimpleNamespace(disk=self.disk, health=Health(), syncs=syncs, clock=clock)
-        return ProducerTable(context, "orders", self.log, True, lambda: None, committed_end)
+        topic = SimpleNamespace(context=context, touch=lambda: None)
+        replica: Any = SimpleNamespace(topic=topic, label="orders", log=self.log, kept=True)
+        return ProducerTable(replica, committed_end)
 
     def write(self, *sequences: int, producer: int = PRODUCER, epoch: int = 1) -> None:
         for sequence in sequences:

@@ -319,7 +319,7 @@ class DeadLetters:
             del self._redrives[channel]
             done(count, error)
 
-        redrive = Redrive(self._context, channel, source, count_max, ended, id)
+        redrive = Redrive(channel, source, count_max, ended, id)
         self._redrives[channel] = redrive
         redrive.go_on()
 
@@ -351,7 +351,6 @@ class Redrive:
 
     def __init__(
         self,
-        context: Context,
         channel: Channel,
         source: Channel,
         count_max: int,
@@ -359,7 +358,7 @@ class Redrive:
         id: int | None = None,
     ) -> None:
         self.rests = False  # until the next housekeeping: it has looked at much and found nothing
-        self._context = context
+        self._context = channel.topic.context
         self._channel = channel
         self._source = source
         self._id = id  # None: any

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.partition.appends import Encode, Sections, Stored
-from penstock.broker.partition.producers import Known, ProducerTable
+from penstock.broker.partition.producers import Known
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
     from penstock.broker.partition.group_commit import GroupCommit
+    from penstock.broker.partition.replica import Replica
 
 SEQUENCE_END_MAX = (1 << 32) - 1
 # The error; else where the first message lies, or None: it was stored before, at an unknown
@@ -57,15 +57,12 @@ class _Pending:
 
 
 class StampedPublishes:
-    def __init__(
-        self, context: Context, topic_name: str, group: GroupCommit, table: ProducerTable
-    ) -> None:
-        self._context = context
-        self._topic_name = topic_name
+    def __init__(self, replica: Replica, group: GroupCommit) -> None:
+        self._context, self._label = replica.topic.context, replica.label
         self._group = group
-        self._table = table
+        self._table = replica.producers
         self._pending: dict[int, deque[_Pending]] = {}
-        table.pending = self._pending.keys()
+        self._table.pending = self._pending.keys()
 
     def publish(
         self,
@@ -135,7 +132,7 @@ class StampedPublishes:
         for one in pending or ():  # the first whose commit covers all of it
             if one.stamp.epoch == stamp.epoch and end <= one.next_sequence:
                 return one
-        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
+        raise RuntimeError(f"{self._label}: a repeat of nothing")
 
     def _is_new(self, last: tuple[int, int], stamp: Stamp, count: int) -> bool:
         """A leader that may have been replaced does not know of later commits, so it cannot report

@@ -97,7 +97,7 @@ class Leader:
         waits = replica.kept and topic.effective.durability == "disk"
         self.leadership = leadership or Leadership.of_one(log, waits)
         self.group: GroupCommit = GroupCommit(replica, self.tail, self.leadership)
-        self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
+        self.stamped = StampedPublishes(replica, self.group)
         self.steps_over_damage = self.leadership.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: JournalSender | None = None  # the journals of other replicas

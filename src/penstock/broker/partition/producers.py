@@ -36,7 +36,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,9 +50,8 @@ from penstock.log.names import PRODUCERS
 from penstock.log.seal import seal, unseal
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Context
+    from penstock.broker.partition.replica import Replica
     from penstock.kernel import BatchHeader
-    from penstock.log.partition import PartitionLog
 
 
 class Known(NamedTuple):
@@ -113,25 +112,16 @@ class SnapshotJob:
 
 
 class ProducerTable:
-    """The table of one replica. `kept` False: an ephemeral topic, nothing outlives it.
-    `committed_end`: the known committed end of the log; None: all of it. Raises TopicDamaged and
-    StorageError when its file is unreadable."""
+    """The table of one replica. `committed_end`: the known committed end of the log; None: all of
+    it. Raises TopicDamaged and StorageError when its file is unreadable."""
 
-    def __init__(
-        self,
-        context: Context,
-        topic_name: str,
-        log: PartitionLog,
-        kept: bool,
-        touch: Callable[[], None],
-        committed_end: int | None = None,
-    ) -> None:
+    def __init__(self, replica: Replica, committed_end: int | None = None) -> None:
         self.pending: Collection[int] = ()  # producers with publishes on their way
-        self._context = context
-        self._topic_name = topic_name
-        self._log = log
-        self._kept = kept
-        self._touch = touch  # `settle` is to be called
+        self._context = context = replica.topic.context
+        self._label = replica.label
+        self._log = log = replica.log
+        self._kept = kept = replica.kept
+        self._touch = replica.topic.touch  # `settle` is to be called
         self._path = os.path.join(log.path, PRODUCERS)
         self._begun = not kept  # the file is there
         self._end = 0  # of the file
@@ -183,13 +173,13 @@ class ProducerTable:
         self._failed = True
         self._touch()
         reason = f"{self._path}: the table of producers cannot be written: {error}"
-        self._context.health.report(self._topic_name, Trouble.PRODUCERS, reason)
+        self._context.health.report(self._label, Trouble.PRODUCERS, reason)
 
     def _succeed(self, end: int) -> None:
         self._end = end
         if self._failed:
             self._failed = False
-            self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
+            self._context.health.clear(self._label, Trouble.PRODUCERS)
 
     def _job(self, end: int, table: dict[int, Known] | None = None) -> SnapshotJob:
         data = encode_table(end, self._table if table is None else table)
@@ -378,7 +368,7 @@ class ProducerTable:
         try:
             self._replace(committed_end)
         except StorageError as error:
-            self._context.health.report(self._topic_name, Trouble.PRODUCERS, str(error))
+            self._context.health.report(self._label, Trouble.PRODUCERS, str(error))
 
 
 def _end_of(header: BatchHeader) -> int:

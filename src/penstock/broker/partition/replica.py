@@ -58,7 +58,7 @@ class Replica:
         self._damage_count = 0  # of ranges, when retention was last looked at
         self.mark_failed = False
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
-        self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
+        self.producers = ProducerTable(self, committed_end)
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
         self.replicated: ReplicatedPartition | None = None

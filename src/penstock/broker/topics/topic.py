@@ -73,7 +73,7 @@ class Topic(TopicPublishing):
         self.age_bound = AgeBound(self)
         self._marks_stored_ns, self._marks_unstored = 0, False
         self.directory = directory
-        self.store = TopicStore(self, directory)
+        self.store = TopicStore(self)
         self.paused = file.paused
         self.channels: dict[str, Channel] = {}
         self.deleted = False

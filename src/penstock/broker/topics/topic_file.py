@@ -187,9 +187,8 @@ def _replace(disk: Disk, path: str, data: bytes) -> None:
 
 
 class TopicStore:
-    def __init__(self, topic: Topic, directory: str) -> None:
+    def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self._directory = directory
         self.failed = False
         self.kept = True  # False: nothing is written, as the topic has no replica here
 
@@ -203,11 +202,11 @@ class TopicStore:
 
     def write(self, file: TopicFile) -> None:
         """Raises StorageError. A file that a start could not read is refused, and no trouble."""
-        document = check_topic_file(self._directory, file)
+        document = check_topic_file(self._topic.directory, file)
         if not self.kept:
             return
         try:
-            path = os.path.join(self._directory, TOPIC_FILE)
+            path = os.path.join(self._topic.directory, TOPIC_FILE)
             _replace(self._topic.context.disk, path, seal(document))
         except StorageError as error:
             self.failed = True
