@@ -18,6 +18,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replication.effects import Hello, MatchAt
 from penstock.replication.frames import AppendFrame, Frames
+from replication.received import received
 from sim.disk import SimDisk
 from sim.threads import Threads
 
@@ -38,7 +39,7 @@ class Wire:
     def send(self, node: int, lane: PeerLane, frames: Sequence[Any]) -> None:
         reader = Frames(3)
         for parts in frames:
-            self.sent += [(lane, frame) for _, frame in reader.feed(b"".join(parts))]
+            self.sent += [(lane, frame) for _, frame in received(reader, b"".join(parts))]
 
     def take(self) -> list[Any]:
         taken, self.sent = self.sent, []

@@ -16,6 +16,7 @@ from penstock.net.exchange import Request, Response
 from penstock.nsqd.peer_requests import PeerRequests
 from penstock.replication.frames import FrameBroken, Frames
 from penstock.replication.side_frames import RequestAnswered, SendRequest
+from replication.received import received
 
 FIELDS = b"\r\nhost: a\r\nauthorization: Bearer x\r\nx-nsqext-source: shop\r\ntraceparent: 00-1"
 REQUEST = Request("POST", "/pub", b"topic=t", b"body" * 999, "r", "1.1", True, False, FIELDS)
@@ -38,7 +39,7 @@ class Node:
 
     def send(self, node: int, lane: PeerLane, frames: Sequence[Sequence[Any]]) -> None:
         data = b"".join(bytes(part) for frame in frames for part in frame)
-        for _, frame in Frames(self.own.node).feed(data):
+        for _, frame in received(Frames(self.own.node), data):
             assert isinstance(frame, SendRequest | RequestAnswered)
             self.others[node].requests.receive(self.own.node, frame)
 

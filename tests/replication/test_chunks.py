@@ -18,6 +18,8 @@ from penstock.replication.effects import Hello
 from penstock.replication.frames import AppendFrame, Frame, FrameBroken, Frames, Target, encode
 from penstock.replication.journal import HelloJournal, SendRecord
 
+from .received import received
+
 NODE = 7
 TARGET = Target(0x1122334455667788, 3)
 OTHER = Target(0x1122334455667788, 4)
@@ -48,7 +50,7 @@ def parts(frame: Frame, target: Target = TARGET) -> list[bytes]:
 
 
 def fed(receiver: Frames, data: Sequence[bytes]) -> list[Any]:
-    found = [one for part in data for one in receiver.feed(part)]
+    found = [one for part in data for one in received(receiver, part)]
     receiver.assembly.validate()
     return found
 
@@ -196,7 +198,7 @@ def test_a_strangers_chunks_never_take_more_than_is_announced(
     receiver = Frames(NODE)
     with contextlib.suppress(FrameBroken):
         for kind, total, at, data in given:
-            list(receiver.feed(chunk(kind, total, at, data)))
+            list(received(receiver, chunk(kind, total, at, data)))
             receiver.assembly.validate()
     assert receiver.assembly.held_bytes <= limits.REPLICA_UNFINISHED_BYTES_MAX
     assert receiver.assembly.count <= limits.REPLICA_UNFINISHED_MAX
@@ -220,8 +222,8 @@ def test_any_order_between_partitions_gives_each_its_frames(
     while any(queues.values()):
         lane = data.draw(st.sampled_from([one for one, queue in queues.items() if queue]))
         mixed.append(queues[lane].pop(0))
-    received = fed(Frames(NODE), mixed)
-    assert len(received) == len(frames)
+    found = fed(Frames(NODE), mixed)
+    assert len(found) == len(frames)
     for lane in LANES:
         mine = [(lane[0], frame) for other, frame in frames if other == lane]
-        assert [one for one in received if one in mine] == mine
+        assert [one for one in found if one in mine] == mine

@@ -51,6 +51,8 @@ from penstock.replication.side_frames import (
     lacking,
 )
 
+from .received import received
+
 NODE = 3
 TARGET = Target(0x1122334455667788, 7)
 
@@ -109,10 +111,10 @@ def test_there_and_back_in_chunks_of_any_size(
     sent: list[tuple[Target, Frame]], chunk_bytes: int
 ) -> None:
     data = b"".join(whole(target, frame) for target, frame in sent)
-    receiver, received = Frames(NODE), []
+    receiver, found = Frames(NODE), []
     for at in range(0, len(data), chunk_bytes):
-        received += receiver.feed(data[at : at + chunk_bytes])
-    assert received == sent
+        found += received(receiver, data[at : at + chunk_bytes])
+    assert found == sent
 
 
 @each(
@@ -133,7 +135,7 @@ def test_the_bytes_are_those_of_the_table(frame: Frame, content: str) -> None:
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_incomplete(data: bytes) -> None:
     with contextlib.suppress(FrameBroken):
-        assert list(Frames(NODE).feed(data)) == []
+        assert list(received(Frames(NODE), data)) == []
 
 
 @given(frames, st.data())
@@ -143,7 +145,7 @@ def test_a_flipped_bit_is_found(frame: Frame, data: st.DataObject) -> None:
     bit = data.draw(st.integers(8 * 4, 8 * end - 1))  # behind the length
     good[bit // 8] ^= 1 << bit % 8
     with pytest.raises(FrameBroken, match="fails its checksum"):
-        list(Frames(NODE).feed(bytes(good)))
+        list(received(Frames(NODE), bytes(good)))
 
 
 def sealed(content: bytes) -> bytes:
@@ -171,7 +173,7 @@ HEAD = bytes(18)
 )
 def test_invalid_frames_are_named(data: bytes, reason: str) -> None:
     with pytest.raises(FrameBroken, match=reason):
-        list(Frames(NODE).feed(data))
+        list(received(Frames(NODE), data))
 
 
 @each("kind", [9, 10, 11, 12, 13, 14, 16])
@@ -181,7 +183,7 @@ def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
     for length in lengths:
         data = sealed(bytes((1, kind)) + HEAD + bytes(length))
         with pytest.raises(FrameBroken, match=f"{what} of {length} bytes, it has"):
-            list(Frames(NODE).feed(data))
+            list(received(Frames(NODE), data))
 
 
 @each(
@@ -198,7 +200,7 @@ def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
 def test_a_position_that_contradicts_itself_is_refused(extent: Extent) -> None:
     data = whole(TARGET, ReportExtent(1, 5, 101, 1, extent, 0))
     with pytest.raises(FrameBroken, match="in a log from"):
-        list(Frames(NODE).feed(data))
+        list(received(Frames(NODE), data))
 
 
 def test_oversized_extents_are_not_sent() -> None:

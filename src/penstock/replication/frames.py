@@ -271,18 +271,6 @@ class Frames:
     def space(self) -> memoryview:
         return self._buffer[self._end :]
 
-    def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
-        """Like input from a socket. Appends may be kept."""
-        rest = memoryview(data).cast("B")
-        while rest:
-            space = self.space()
-            part, rest = rest[: len(space)], rest[len(space) :]
-            space[: len(part)] = part
-            for target, frame in self.filled(len(part)):
-                if isinstance(frame, AppendFrame):
-                    frame = frame._replace(batches=bytes(frame.batches))
-                yield target, frame
-
     def filled(self, count: int) -> Iterator[tuple[Target, Frame]]:
         """The frames that are whole now. Raises `FrameBroken`, and then the link is of no use."""
         buffer, at = self._buffer, 0

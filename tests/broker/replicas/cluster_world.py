@@ -22,6 +22,7 @@ from penstock.replication.effects import Propose
 from penstock.replication.frames import Frames, Target
 from penstock.replication.leader import Outcome as Settled
 from penstock.replication.record import LeaderId, Member, PartitionRecord, elected
+from replication.received import received
 from sim.clock import FakeClock
 from sim.disk import SimDisk
 
@@ -273,7 +274,7 @@ class Cluster:
     def _deliver(self, source: int, to: int, data: bytes) -> None:
         node = self.nodes[to]
         if node.is_up and not self.cut & {source, to}:
-            for at, frame in Frames(source).feed(data):
+            for at, frame in received(Frames(source), data):
                 node.replica_host.receive(source, at, frame)
 
     def _answer(self, node: Node, at: Target, proposal: Propose | None) -> None:

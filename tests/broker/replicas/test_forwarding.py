@@ -16,6 +16,7 @@ from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refu
 from penstock.kernel import Section, decode_header, encode_batch
 from penstock.replication.frames import Frames, Target
 from penstock.replication.side_frames import BatchAnswered, Ending, SendBatch
+from replication.received import received
 
 TARGET = Target(0xA1, 2)
 BATCH = encode_batch([b"one", b"two"], 0, 0, 0, 0, 0, sections={Section.KEY: {1: b"k"}})
@@ -73,7 +74,7 @@ class Node:
         """All that was sent; on which lanes."""
         sent, self.sent = self.sent, []
         for _, data in sent:
-            for target, frame in Frames(self.number).feed(data):
+            for target, frame in received(Frames(self.number), data):
                 assert isinstance(frame, SendBatch | BatchAnswered)
                 other.forwarding.receive(self.number, target, frame)
         return [lane for lane, _ in sent]
