@@ -96,6 +96,7 @@ class Page(NamedTuple):
         @ui.page(self.path, response_timeout=limits.ADMIN_PAGE_S)
         async def answer(request: Request) -> None:
             view, named = opened(deps, request, role), request.path_params
+            await deps.watch.ready()
             if self.check is not None:
                 await self.check(view, **named)
             shown = title.format(**named) if isinstance(title, str) else title(view, **named)

@@ -18,7 +18,7 @@ from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Line, OffsetSpan, Page, Search, TopicLogs
 from penstock.nsqadmin.messages import NEWEST, LogAddress
-from penstock.nsqadmin.pages import downloads, layout, message, parts
+from penstock.nsqadmin.pages import downloads, message, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, row_of
 from penstock.nsqadmin.pages.layout import PageView
 
@@ -44,11 +44,6 @@ _COLUMNS = [
 _NODE_COLUMN = column("node", "Node", at=900, width=150)
 _PARTITION_COLUMN = column("partition", "Partition", "count", at=560, width=100, flex=0)
 _WATCH_TAB = "penstock.watchTab()"
-
-
-async def check(view: PageView, topic: str) -> None:
-    await view.deps.watch.ready()
-    await layout.check_exists(view, topic)
 
 
 async def draw(view: PageView, topic: str) -> None:

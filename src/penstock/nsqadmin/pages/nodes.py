@@ -115,7 +115,6 @@ _TOPICS = [to_topic(minWidth=150, sort="asc"), *resource.TOPIC_ON_NODE]
 
 
 async def check(view: PageView, address: str) -> None:
-    await view.deps.watch.ready()
     if view.deps.watch.is_unknown(address):
         raise NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it was not seen"
                          " before or has been forgotten")  # fmt: skip

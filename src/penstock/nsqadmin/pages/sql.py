@@ -36,7 +36,6 @@ _RECENT, _REMEMBER, _FORGET = (
 
 async def check(view: PageView) -> None:
     view.deps.gate.check(view.caller, _role(view.deps))
-    await view.deps.watch.ready()
 
 
 def _role(deps: Deps) -> Role:

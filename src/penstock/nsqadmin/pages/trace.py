@@ -14,12 +14,7 @@ from penstock.nsqadmin.traces import Seeker, TracedEvent, contexts
 from penstock.trace.events import Event
 
 
-async def draw(view: PageView) -> None:
-    await view.deps.watch.ready()
-    _Lives(view)
-
-
-class _Lives:
+class Lives:
     def __init__(self, view: PageView) -> None:
         self._view = view
         self._search_count = 0
