@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from penstock import __version__, limits
 from penstock.command import logs
@@ -57,42 +57,36 @@ class CommonOptions:
 Options = TypeVar("Options", bound=CommonOptions)
 
 
-class Program(NamedTuple):
-    name: str
-    flags: Sequence[Flag]
-    help_note: str
-
-
 def version_line(program: str) -> str:
     return f"{program} v{__version__} (built w/python{platform.python_version()})"
 
 
 def run_program(
-    program: Program,
+    name: str, flags: Sequence[Flag], help_note: str,
     read_options: Callable[[Sequence[str], Mapping[str, str]], Options],
-    serve: Callable[[Options], Coroutine[Any, Any, int]],
+    serve: Callable[[Sequence[str], Options], Coroutine[Any, Any, int]],
     argv: Sequence[str] | None,
-) -> int:
+) -> int:  # fmt: skip
     """Serve until a signal comes. Returns the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
         options = read_options(arguments, os.environ)
     except HelpWanted:
-        print(usage(program.name, program.flags) + program.help_note, end="")
+        print(usage(name, flags) + help_note, end="")
         return 0
     except UsageError as error:
-        print(f"{error}\n{usage(program.name, program.flags)}", end="", file=sys.stderr)
+        print(f"{error}\n{usage(name, flags)}", end="", file=sys.stderr)
         return EXIT_USAGE
     except ConfigError as error:
-        handler = logs.set_up("info", f"[{program.name}] ", "text")
-        logging.getLogger(f"penstock.{program.name}").critical("%s", error)
+        handler = logs.set_up("info", f"[{name}] ", "text")
+        logging.getLogger(f"penstock.{name}").critical("%s", error)
         logs.tear_down(handler)
         return EXIT_FATAL
     if options.version:
-        print(version_line(program.name))
+        print(version_line(name))
         return 0
     handler = logs.set_up(options.log_level, options.log_prefix, options.log_format)
     try:
-        return command_run.run(lambda: serve(options))
+        return command_run.run(lambda: serve(arguments, options))
     finally:
         logs.tear_down(handler)

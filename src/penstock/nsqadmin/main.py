@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.command import memory
 from penstock.command import run as command_run
 from penstock.command.extras import lacks_extra
-from penstock.command.program import Program, run_program
+from penstock.command.program import run_program
 from penstock.nsqadmin.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqadmin")
@@ -26,10 +26,10 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     memory.give_back_large()
-    return run_program(Program("nsqadmin", FLAGS, _HELP_NOTE), read_options, _serve, argv)
+    return run_program("nsqadmin", FLAGS, _HELP_NOTE, read_options, _serve, argv)
 
 
-async def _serve(options: Options) -> int:
+async def _serve(_: Sequence[str], options: Options) -> int:
     try:
         from penstock.nsqadmin.daemon import Daemon
     except ModuleNotFoundError as error:

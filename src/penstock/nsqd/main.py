@@ -7,11 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 from penstock.command import run as command_run
 from penstock.command.flags import UsageError
-from penstock.command.program import Program, run_program
+from penstock.command.program import run_program
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, Options, read_options
 
@@ -30,9 +29,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
-    program = Program("nsqd", FLAGS, _HELP_NOTE)
-    return run_program(program, read_options, partial(_serve, arguments), arguments)
+    return run_program("nsqd", FLAGS, _HELP_NOTE, read_options, _serve, argv)
 
 
 async def _serve(arguments: Sequence[str], options: Options) -> int:

@@ -3,11 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 
 from penstock.command import logs
 from penstock.command import run as command_run
-from penstock.command.program import Program, run_program
+from penstock.command.program import run_program
 from penstock.nsqlookupd.options import FLAGS, Options, read_options
 
 _HELP_NOTE = """
@@ -22,9 +21,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
-    program = Program("nsqlookupd", FLAGS, _HELP_NOTE)
-    return run_program(program, read_options, partial(_serve, arguments), arguments)
+    return run_program("nsqlookupd", FLAGS, _HELP_NOTE, read_options, _serve, argv)
 
 
 async def _serve(arguments: Sequence[str], options: Options) -> int:
