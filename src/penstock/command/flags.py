@@ -127,7 +127,10 @@ def resolve(
     config_path = given.get("config", from_environment.get("config", ""))
     from_file = read_file(flags, config_path) if config_path else {}
     explicit = ChainMap(given, from_environment, from_file)
-    return {flag.attribute: explicit.get(flag.name, flag.default) for flag in flags}
+    values = {flag.attribute: explicit.get(flag.name, flag.default) for flag in flags}
+    for flag in flags if not explicit.get("version") else ():
+        flag.check(values[flag.attribute])
+    return values
 
 
 # --- the command line ---
@@ -274,12 +277,6 @@ def value_from_toml(flag: Flag, value: Any) -> Any:
     elif isinstance(value, list) and flag.kind in (Kind.STRINGS, Kind.FLOATS, Kind.REPEATED):
         return tuple(part for item in value for part in value_from_text(flag, str(item)))
     raise ValueError(f"the type {type(value).__name__} does not fit")
-
-
-def check_bounds(options: object, flags: Sequence[Flag]) -> None:
-    """Raises ConfigError for the first option out of its bounds."""
-    for flag in flags:
-        flag.check(getattr(options, flag.attribute) if flag.bounds else None)
 
 
 # --- environment and file ---

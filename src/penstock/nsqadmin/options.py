@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.flags import flag, flags_of, options_of, resolve
 from penstock.command.program import (
     CLIENT_CA,
     CLIENT_CERT,
@@ -140,7 +140,6 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
 
 
 def _check(options: Options) -> None:
-    check_bounds(options, FLAGS)
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
     if not (lookupds or nsqds):
         raise FatalOption("--nsqd-http-address or --lookupd-http-address required")

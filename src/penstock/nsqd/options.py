@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import limits
-from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.flags import flag, flags_of, options_of, resolve
 from penstock.command.program import (
     ALLOWED_HOST,
     CONNECT_TIMEOUT,
@@ -210,7 +210,6 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     options = _options(resolve(FLAGS, arguments, environment))
     if not options.version:
-        check_bounds(options, FLAGS)
         for one in options.e2e_processing_latency_percentile:
             if not 0 < one <= 1:
                 rule = "above 0, and 1 at most"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock import limits
-from penstock.command.flags import check_bounds, flag, flags_of, options_of, resolve
+from penstock.command.flags import flag, flags_of, options_of, resolve
 from penstock.command.program import (
     ALLOWED_HOST,
     CLIENT_CA,
@@ -57,6 +57,5 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     options = options_of(Options, resolve(FLAGS, arguments, environment))
     if not options.version:
-        check_bounds(options, FLAGS)
         check_allowed(options.http_allowed_host)
     return options

@@ -181,8 +181,6 @@ def entry(
             if values["version"]:
                 print(version_line(program))
                 return 0
-            for flag in flags:
-                flag.check(values[flag.attribute])
             check(values)
             prefix = values.get("log_prefix", f"[{program}] ")
             handler = logs.set_up(values.get("log_level", "info"), prefix, "text")
