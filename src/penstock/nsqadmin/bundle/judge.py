@@ -80,7 +80,12 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
     nodes = [one for one in daemons if one.kind == NSQD]
     lookupds = [one for one in daemons if one.kind == LOOKUPD]
     up, lookupds_up = ([one for one in some if not one.error] for some in (nodes, lookupds))
-    yield from _by_attention(nodes)
+    span_s = max((0.0, *(one.last.answered_s - one.first.answered_s for one in nodes)))
+    cluster = next((one.cluster for one in nodes if one.cluster.name), NO_CLUSTER)
+    first = snapshot.make(0.0, {one.address: one.first for one in nodes}, (), (), Snapshot())
+    states = {one.address: one.last for one in nodes}
+    last = snapshot.make(span_s, states, (), (), first, cluster)
+    yield from _by_attention(first, last, span_s)
     for one in lookupds:
         if one.error:
             step = "See whether the process runs and its port can be reached."
@@ -96,7 +101,7 @@ def _findings(bundle: Bundle) -> Iterator[Finding]:
     yield from _clocks(daemons)
     yield from _configs([one for one in up if one.config])
     yield from _discovery(up, lookupds, lookupds_up)
-    yield from _consumers(up)
+    yield from _consumers(last)
     yield from _gaps(bundle, daemons)
     yield from _memory(bundle.document("machine/limits.json", _Machine))
 
@@ -131,19 +136,15 @@ class _Daemon:
         facts = bundle.document(f"{folder}/facts.json", _Facts)
         first, last = (_read(bundle, f"{folder}/stats-{number}.json", _stats, Document())
                        for number in (1, 2))  # fmt: skip
-        self.samples = first or last, last or first
         is_pair = first and last and len(facts.sample_times_s) == 2
-        self.times_s = facts.sample_times_s if is_pair else [0.0, 0.0]
+        begun_s, ended_s = facts.sample_times_s if is_pair else (0.0, 0.0)
+        known = NsqdAddress("", self.address, 0, 0, self.own.version, given_address=self.address)
+        self.first = NodeState(self.address, known, first or last, begun_s, error=self.error)
+        self.last = NodeState(self.address, known, last or first, ended_s, error=self.error)
         self.clock_s = facts.clock_offset_s if len(facts.clock_offset_s) == 2 else None
         self.nodes = _read(bundle, f"{folder}/nodes.json", _nodes, list[NsqdAddress]())
         self.topics = bundle.document(f"{folder}/topics.json", _Topics).topics
         self.cluster = _read(bundle, f"{folder}/cluster.json", replication.read, NO_CLUSTER)
-
-    def state(self, number: int) -> NodeState:
-        known = NsqdAddress("", self.address, 0, 0, self.own.version, given_address=self.address)
-        state = NodeState(self.address, known, self.samples[number], error=self.error)
-        state.answered_s = self.times_s[number]
-        return state
 
 
 def _read(bundle: Bundle, name: str, reading: Callable[[Document], T], none: T) -> T:
@@ -162,13 +163,8 @@ def _nodes(document: Document) -> list[NsqdAddress]:
     return listed_in({"": document})
 
 
-def _by_attention(nodes: list[_Daemon]) -> list[Finding]:
+def _by_attention(first: Snapshot, last: Snapshot, span_s: float) -> list[Finding]:
     """The rules of nsqadmin, over the time between the two samples."""
-    span_s = max((0.0, *(one.times_s[1] - one.times_s[0] for one in nodes)))
-    first = snapshot.make(0.0, {one.address: one.state(0) for one in nodes}, (), (), Snapshot())
-    states = {one.address: one.state(1) for one in nodes}
-    cluster = next((one.cluster for one in nodes if one.cluster.name), NO_CLUSTER)
-    last = snapshot.make(span_s, states, (), (), first, cluster)
     before, now = dict(series_of(first)), dict(series_of(last))
     past = {name: [Sample(0.0, before[name]), Sample(span_s, values)]
             for name, values in now.items() if span_s and name in before}  # fmt: skip
@@ -185,13 +181,12 @@ def _of_node(node: _Daemon) -> Iterator[Finding]:
     if node.status not in ("200", ""):
         step = "Its log says more; a full or failing disk is the usual cause."
         yield it.bad("is not healthy", node.health or node.status, step)
-    last = node.state(1)
-    if len({node.state(0).start_s, last.start_s} - {0}) > 1:
+    if len({node.first.start_s, node.last.start_s} - {0}) > 1:
         why = "Between the two samples: something ends it and starts it again."
         step = "See its log, and the system's: out of memory, or a supervisor's check."
         yield it.bad("has just started again", why, step)
-    floor, free = node.config.get("min_disk_free"), last.disk.get("free_bytes", 0)
-    if isinstance(floor, int) and floor and last.disk.get("size_bytes"):
+    floor, free = node.config.get("min_disk_free"), node.last.disk.get("free_bytes", 0)
+    if isinstance(floor, int) and floor and node.last.disk.get("size_bytes"):
         refused = f"publishes are refused below {floor / 1e9:,.1f} GB."
         why = f"{free / 1e9:,.1f} GB are free, and {refused}"
         step = "Empty channels nobody reads, lower -retain-age and -retain-bytes, or grow the disk."
@@ -287,9 +282,8 @@ def _apart(found: dict[str, set[str]], kind: str) -> Iterator[Finding]:
             yield Thing(f"nsqlookupd {lookupd}", ("lookup",)).warn(f"misses {kind}s", why, step)
 
 
-def _consumers(nodes: list[_Daemon]) -> Iterator[Finding]:
+def _consumers(whole: Snapshot) -> Iterator[Finding]:
     """Over all nodes: a consumer of one node counts."""
-    whole = snapshot.make(0.0, {one.address: one.state(1) for one in nodes}, (), (), Snapshot())
     idle = []
     for one in sorted(whole.channels(), key=lambda one: (one.topic, one.name)):
         if one.clients or is_internal(one.topic) or one.is_internal:
