@@ -16,18 +16,16 @@ def stream() -> Iterator[io.StringIO]:
     logger = logging.getLogger("penstock")
     level = logger.level
     yield io.StringIO()
-    for handler in logger.handlers[:]:
-        logs.tear_down(handler)
     logger.setLevel(level)
 
 
 def test_lines_look_like_those_of_nsqd(stream: io.StringIO) -> None:
-    logs.set_up("debug", "[nsqd] ", "text", stream)
-    log.debug("a")
-    log.info("ID: %d", 617)
-    log.warning("b")
-    log.error("c")
-    log.critical("d")
+    with logs.shown("debug", "[nsqd] ", "text", stream):
+        log.debug("a")
+        log.info("ID: %d", 617)
+        log.warning("b")
+        log.error("c")
+        log.critical("d")
     lines = stream.getvalue().splitlines()
     moment = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} "
     expected = ["DEBUG: a", "INFO: ID: 617", "WARNING: b", "ERROR: c", "FATAL: d"]
@@ -37,11 +35,11 @@ def test_lines_look_like_those_of_nsqd(stream: io.StringIO) -> None:
 
 
 def test_json(stream: io.StringIO) -> None:
-    logs.set_up("info", "[nsqd] ", "json", stream)
-    try:
-        raise ValueError("broken")
-    except ValueError:
-        log.exception("it %s", "happened")
+    with logs.shown("info", "[nsqd] ", "json", stream):
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            log.exception("it %s", "happened")
     row = json.loads(stream.getvalue())
     assert list(row) == ["time", "level", "logger", "text", "exception"]
     assert (row["level"], row["logger"], row["text"]) == ("ERROR", "penstock.nsqd", "it happened")
@@ -50,9 +48,9 @@ def test_json(stream: io.StringIO) -> None:
 
 
 def test_a_traceback_stands_in_the_text(stream: io.StringIO) -> None:
-    logs.set_up("info", "", "text", stream)
-    try:
-        raise ValueError("broken")
-    except ValueError:
-        log.exception("it happened")
+    with logs.shown("info", "", "text", stream):
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            log.exception("it happened")
     assert "ERROR: it happened\nTraceback" in stream.getvalue()

@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from penstock.command.flags import LOG_LEVELS
@@ -46,25 +48,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(row, ensure_ascii=False)
 
 
-def set_up(level: str, prefix: str, form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Send everything below the logger `penstock` to `stream` (stderr). Returns the handler for
-    `tear_down`."""
+@contextmanager
+def shown(level: str, prefix: str, form: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Everything below the logger `penstock` goes to `stream` (stderr)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(prefix))
     logger = logging.getLogger("penstock")
     logger.setLevel(_LEVELS[level])
     logger.addHandler(handler)
     logger.propagate = False
-    return handler
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True
+        handler.close()
 
 
 def set_level(level: str) -> None:
     """One of LOG_LEVELS, from now on."""
     logging.getLogger("penstock").setLevel(_LEVELS[level])
-
-
-def tear_down(handler: logging.Handler) -> None:
-    logger = logging.getLogger("penstock")
-    logger.removeHandler(handler)
-    logger.propagate = True
-    handler.close()

@@ -78,15 +78,11 @@ def run_program(
         print(f"{error}\n{usage(name, flags)}", end="", file=sys.stderr)
         return EXIT_USAGE
     except ConfigError as error:
-        handler = logs.set_up("info", f"[{name}] ", "text")
-        logging.getLogger(f"penstock.{name}").critical("%s", error)
-        logs.tear_down(handler)
+        with logs.shown("info", f"[{name}] ", "text"):
+            logging.getLogger(f"penstock.{name}").critical("%s", error)
         return EXIT_FATAL
     if options.version:
         print(version_line(name))
         return 0
-    handler = logs.set_up(options.log_level, options.log_prefix, options.log_format)
-    try:
+    with logs.shown(options.log_level, options.log_prefix, options.log_format):
         return command_run.run(lambda: serve(arguments, options))
-    finally:
-        logs.tear_down(handler)

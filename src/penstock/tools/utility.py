@@ -183,11 +183,8 @@ def entry(
                 return 0
             check(values)
             prefix = values.get("log_prefix", f"[{program}] ")
-            handler = logs.set_up(values.get("log_level", "info"), prefix, "text")
-            try:
+            with logs.shown(values.get("log_level", "info"), prefix, "text"):
                 return run(lambda: until_signal(lambda stop: main(values, stop)))
-            finally:
-                logs.tear_down(handler)
         except HelpWanted:
             print(usage(program, flags), end="")
             return 0
