@@ -57,12 +57,7 @@ class HttpPublishing:
     def pub(self, request: Request, answer: Answer) -> None:
         if not request.body:
             raise HttpError(400, "MSG_EMPTY")
-        parameters = parameters_of(request.query)
-        topic = self._topics.get(parameters.get("topic", ""))
-        if topic is not None:  # most of the time, and then there is nothing to wait for
-            self._publish_one(topic, request, parameters, answer)
-        else:
-            self._find_topic(self._publish_one, request, answer)
+        self._find_topic(self._publish_one, request, answer)
 
     def mpub(self, request: Request, answer: Answer) -> None:
         self._find_topic(self._publish_pack, request, answer)
@@ -70,7 +65,7 @@ class HttpPublishing:
     def _find_topic(self, publish: Publish, request: Request, answer: Answer) -> None:
         parameters = parameters_of(request.query)
         topic = self._topics.get(parameters.get("topic", ""))
-        if topic is not None:
+        if topic is not None:  # most of the time, and then there is nothing to wait for
             publish(topic, request, parameters, answer)
             return
         call = Call(self._deps, self._guard, request, answer)
@@ -211,11 +206,9 @@ class HttpPublishing:
             finish(where if error is None else error)
 
         try:
-            topic.publish_stamped(stamp, bodies, due_ns, done, sections)
+            self._take(topic.publish_stamped, stamp, bodies, due_ns, done, sections)
         except Refused as error:
-            self._deps.protocol.refused_count += 1
-            answer(error_response(_not_taken(error)))
-        self._soon()
+            raise _not_taken(error) from error
 
 
 def _pack(binary: str) -> Pack:
