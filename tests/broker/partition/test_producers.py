@@ -491,15 +491,3 @@ def test_verdicts_on_a_publish(
 ) -> None:
     assert is_new(last, 3, sequence, count) is new
     assert KNOWN.covers(3, sequence + count) is stored
-
-
-@each(
-    ("last", "sequence", "count", "expected"),
-    [((3, 0), 1, 1, 0), (COMMITTED, 11, 1, 10), (COMMITTED, 9, 2, 10), (PENDING, 13, 2, 14)],
-)
-def test_a_gap_names_what_is_expected(
-    last: tuple[int, int], sequence: int, count: int, expected: int
-) -> None:
-    with pytest.raises(SequenceGap) as gap:
-        is_new(last, 3, sequence, count)
-    assert gap.value.expected == expected
