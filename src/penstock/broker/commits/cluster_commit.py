@@ -49,8 +49,8 @@ class ClusterCommitRun(CommitRun):
                 raise Refused(f"topic {topic} is of this node alone, others are of the cluster")
             self._pin(stages)
         yield from self._check()
-        for place, stages in chosen.items():
-            yield from self._store_part(*place, stages)
+        for (topic, partition), stages in chosen.items():
+            yield from self._store_part(topic, partition, stages)
         self.file.messages = sum(stage.head.count for stage in self._pinned)
         self.decided = True
         yield from self._note_done()  # written or not: a repeat would store nothing again
