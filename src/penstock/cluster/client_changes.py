@@ -183,11 +183,15 @@ class ClientChanges:
         return [cluster_channel(one.channel, held) for one, held in self._view.channels_of(topic)]
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
-        held = self._view.partitions.of(topic)
+        if partition is None:
+            records = self._view.partitions.of(topic)
+        else:
+            name = PartitionName(topic, partition)
+            records = [(name, one)] if (one := self._view.partitions.get(name)) else []
         return [
             Led(record.leader.node, target_for(record.identity, name.number))
-            for name, (record, _, _) in held
-            if record.leader is not None and partition in (None, name.number)
+            for name, (record, _, _) in records
+            if record.leader is not None
         ]
 
     def lack(self, topic: str, partition: int) -> str:
