@@ -85,7 +85,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
     ),
     ("channels/orders/mail", CHANNEL, Channel(BIG, 4, True, (), False)),
     ("numbers/orders", CHANNEL_NUMBERS, ChannelNumbers(7, 3)),
-    ("epochs/orders", EPOCH_FLOOR, EpochFloor((1 << 32) - 1)),
+    ("epochs/orders", EPOCH_FLOOR, EpochFloor((1 << 32) - 1, (7, 9))),
     (
         ORDERS,
         RECORD,
@@ -100,6 +100,11 @@ SAMPLES: list[tuple[str, Any, Any]] = [
 @each(("key", "form", "document"), SAMPLES)
 def test_documents_round_trip(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
+
+
+def test_a_field_with_its_default_is_left_out() -> None:
+    assert EPOCH_FLOOR.encode(EpochFloor(4)) == b'{"v":1,"epoch":4}'
+    assert EPOCH_FLOOR.decode("", b'{"v":1,"epoch":4}') == EpochFloor(4)
 
 
 def changed(**fields: Any) -> bytes:

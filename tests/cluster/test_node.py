@@ -11,7 +11,8 @@ from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.stats import replica_rows
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Delete, Transaction
+from penstock.cluster.coordinator import Delete, Put, Transaction
+from penstock.cluster.documents import MEMBERSHIP
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import Heartbeat
 from penstock.errors import PenstockError, PublishUnknown, Refused
@@ -246,18 +247,27 @@ def test_a_record_that_is_put_back_while_an_empty_disk_is_up_makes_it_no_member(
     cluster.until(lambda: hosted_on(wiped).replica.log.written_end == 1, 90)
 
 
-def test_a_node_that_sees_a_new_topic_late_has_the_replica_that_the_record_lists(
+def test_a_node_that_sees_a_new_topic_late_has_the_replicas_that_the_records_list(
     cluster: JoinedCluster,
 ) -> None:
+    """Though the topic has grown meanwhile, as one does that takes more than a transaction; and the
+    node's entry has changed since it started, as that of each does."""
+    entry = cluster.nodes[2].view.memberships[2]
+    raised = MEMBERSHIP.encode(entry.document._replace(id_floor=1 << 40))
+    cluster.do(Transaction((), (Put(keys.member(2), raised),)))
+    cluster.run(1)
     cluster.away.add(2)
     cluster.make("orders")
-    record = cluster.record("orders")
-    assert record.leader is not None
+    cluster.grow("orders", 2)
+    cluster.grow("orders", 3)
+    records = [cluster.record("orders", number) for number in range(3)]
+    assert all(record.leader is not None for record in records)
     cluster.run(1)
     cluster.away.clear()
-    cluster.until(lambda: cluster.nodes[2].replicated("orders", 0) is not None)
+    cluster.until(lambda: cluster.nodes[2].replicated("orders", 2) is not None)
     cluster.publish("orders", b"one")
-    assert cluster.record("orders") == record
+    cluster.run(5)
+    assert [cluster.record("orders", number) for number in range(3)] == records
     assert hosted_on(cluster.nodes[2]).replica.log.written_end == 1
 
 

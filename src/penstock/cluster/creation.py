@@ -11,8 +11,9 @@
 A first record has epoch *floor + 1* and no leader: its members elect one. Each member is named with
 the generation that its node has, and its entry is compared, so that a node that was started again
 meanwhile is not taken for the one that was meant (S6). The floor outlives the topic: epochs of a
-name never begin again (S5). It is written with new partitions, also where it stays what it is: a
-record that was put back from a backup has none of its revision (`reconciler`).
+name never begin again (S5). It is written with new partitions, also where it stays what it is, and
+keeps the revisions at which it was: a record that was put back from a backup has none of them
+(`reconciler`).
 
 A transaction changes TRANSACTION_KEYS_MAX keys at most, so a topic with very many partitions is
 made with some of them, and grows. Its `hash_partitions` are those that it was asked to have.
@@ -55,7 +56,8 @@ def creation(
         raise Refused(_being_deleted(view, name, waited_for))
     names = [PartitionName(name, number) for number in range(topic.hash_partitions)]
     put = Put(keys.topic(name), TOPIC.encode(topic))
-    return _with_partitions(view, topic, names, nodes, new_replica, put)
+    floor = EpochFloor(_floor(view, name).epoch)
+    return _with_partitions(view, topic, names, floor, nodes, new_replica, put)
 
 
 def growth(
@@ -69,13 +71,17 @@ def growth(
     missing = [one for one in names if one not in view.partitions]
     if not missing:
         return None
-    return _with_partitions(view, held.document, missing, nodes, new_replica)
+    floor, before = _floor(view, name), view.epochs.get(name)
+    if before is not None:
+        floor = EpochFloor(floor.epoch, (*floor.added_at, before.revision))
+    return _with_partitions(view, held.document, missing, floor, nodes, new_replica)
 
 
 def _with_partitions(
     view: View,
     topic: Topic,
     names: list[PartitionName],
+    floor: EpochFloor,
     nodes: Iterable[PlacementNode],
     new_replica: NewReplica,
     *puts: Put,
@@ -87,7 +93,7 @@ def _with_partitions(
     placed = choose_nodes(able, there, len(names), topic.replicas)
     if not placed[0]:
         raise Refused("no node takes a new partition")
-    floor, members = _floor(view, name), view.memberships
+    members = view.memberships
     compares: list[Compare] = [
         RevisionIs(keys.topic(name), revision_of(view.topics.get(name))),
         RevisionIs(keys.epochs(name), revision_of(view.epochs.get(name))),

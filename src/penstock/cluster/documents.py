@@ -164,9 +164,11 @@ class ChannelNumbers(NamedTuple):
 
 
 class EpochFloor(NamedTuple):
-    """Survives the deletion of a topic: no epoch of the name was above it."""
+    """Survives the deletion of a topic: no epoch of the name was above it. Its revision is that of
+    the last transaction that added partitions; `added_at` are those of the ones before."""
 
     epoch: U32
+    added_at: Annotated[tuple[int, ...], list_of(_U63, PARTITIONS_MAX)] = ()
 
 
 class Rehash(NamedTuple):

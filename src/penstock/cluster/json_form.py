@@ -1,8 +1,9 @@
 """Documents as JSON: each field's rules, used for reading and for writing.
 
-A document is an object with its form's version, `v`, and exactly the fields of the form. A field
-that is not known is refused, not skipped: whoever puts a document back would lose it. A cluster
-writes a newer form only when all its nodes read it (its feature level says so).
+A document is an object with its form's version, `v`, and exactly the fields of the form; those with
+a default are left out where they have it. A field that is not known is refused, not skipped:
+whoever puts a document back would lose it. A cluster writes a newer form only when all its nodes
+read it (its feature level says so).
 """
 
 import json
@@ -32,10 +33,14 @@ class FieldKind(NamedTuple):
     write: Callable[[Any], Any]
 
 
+NEEDED = object()  # a field without a default
+
+
 class Field(NamedTuple):
     name: str  # in JSON
     kind: FieldKind
     attribute: str  # of the document
+    default: Any = NEEDED
 
 
 class Form(NamedTuple, Generic[_T]):
@@ -55,7 +60,10 @@ class Form(NamedTuple, Generic[_T]):
         if type(version) is not int or version != self.version:
             raise DocumentBroken(key, "v", version, f"this release reads version {self.version}")
         values = {}
-        for name, kind, attribute in self.fields:
+        for name, kind, attribute, default in self.fields:
+            if name not in found and default is not NEEDED:
+                values[attribute] = default
+                continue
             if name not in found:
                 raise DocumentBroken(key, name, None, "the field is missing")
             try:
@@ -70,13 +78,20 @@ class Form(NamedTuple, Generic[_T]):
 def form_of(make: type[_T]) -> Form[_T]:
     """Derived from the types of the fields, `Annotated` with their kinds."""
     hints = get_type_hints(make, include_extras=True)
-    return Form(
-        make, 1, tuple(Field(name, hint.__metadata__[0], name) for name, hint in hints.items())
+    defaults: dict[str, Any] = make._field_defaults  # type: ignore[attr-defined]
+    fields = (
+        Field(name, hint.__metadata__[0], name, defaults.get(name, NEEDED))
+        for name, hint in hints.items()
     )
+    return Form(make, 1, tuple(fields))
 
 
 def _write_fields(fields: Iterable[Field], document: Any) -> dict[str, Any]:
-    return {name: kind.write(getattr(document, attribute)) for name, kind, attribute in fields}
+    return {
+        name: kind.write(value)
+        for name, kind, attribute, default in fields
+        if (value := getattr(document, attribute)) != default
+    }
 
 
 def _parsed(key: str, data: bytes) -> dict[str, Any]:

@@ -250,7 +250,8 @@ class Reconciler:
         record, floor = held.document, self.view.epochs.get(topic)
         if floor is None or target in self._had:
             return False
-        if 0 < self._registration.entered_revision < held.created == floor.revision:
+        added_at = (floor.revision, *floor.document.added_at)
+        if 0 < self._registration.entered_revision < held.created and held.created in added_at:
             return True
         if held.revision != held.created or record.leader is not None:
             return False

@@ -161,6 +161,7 @@ class Registration(Leased):
         self.membership = membership  # as it is to stand there
         self.reason = ""  # why it is refused
         self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
+        self._first = 0, 0  # restorations of the metadata, and the first revision in them
 
     def tick(self, mono_ns: int, is_current: bool) -> None:
         if is_current and self._is_lost:
@@ -205,18 +206,25 @@ class Registration(Leased):
 
     @property
     def entered_revision(self) -> int:
-        """The revision at which this start was registered, or a later one; 0: it is not
-        registered."""
+        """The revision at which this start was registered, as far as is known; 0: it is not. What
+        others write there, and the floor of ids, come later."""
         held = self.view.memberships.get(self.own)
-        return held.revision if held is not None and held.document == self.membership else 0
+        if held is None or not held.revision or held.document != self._as_in(held.document):
+            return 0
+        restorations, first = self._first
+        if not first or restorations != self.view.restorations:
+            first = held.revision
+            self._first = self.view.restorations, first
+        return first
+
+    def _as_in(self, document: Membership) -> Membership:
+        floor = max(document.id_floor, self.membership.id_floor)
+        return self.membership._replace(state=document.state, id_floor=floor)
 
     def _enter(self) -> None:
         held = self.view.memberships.get(self.own)
         if held is not None:  # what others write there stays
-            self.membership = self.membership._replace(
-                state=held.document.state,
-                id_floor=max(held.document.id_floor, self.membership.id_floor),
-            )
+            self.membership = self._as_in(held.document)
             if self.membership == held.document and not self._is_lost:
                 return
         key = keys.member(self.own)
