@@ -28,6 +28,7 @@ it was level.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
@@ -71,7 +72,6 @@ class Assignment:
         self._leadership_epoch = 0  # of the last leadership of this incarnation
         self._due_epoch = 0  # of a leadership that begins when a sync has ended
         self._is_over = False  # the leadership, and it is not cleared away yet
-        self.ended: PartitionLeader | None = None  # the leadership before
         self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
         self._committed = log.agreed_end if owner.own.believes_headers else 0
 
@@ -202,8 +202,9 @@ class Assignment:
             self.target, self._replication.peers, self._records, self._replication.catch_up
         )
         leadership = Leadership(self._log, machine, ports)
-        leadership.on_over, leadership.on_change = self._note_over, self._look
+        leadership.on_over, leadership.on_change = partial(self._note_over, machine), self._look
         self._become(leadership)
+        self._note_leadership(machine, began=True)
         # Writes of an earlier leader, which this disk may lack.
         self._syncs.sync(self._log, self._synced, awaited=True)
         leadership.work()
@@ -244,9 +245,13 @@ class Assignment:
 
     # --- a leadership that ends ---
 
-    def _note_over(self) -> None:
+    def _note_leadership(self, machine: PartitionLeader, began: bool) -> None:
+        self._owner.replica_host.note_leadership(self._owner, machine, began)
+
+    def _note_over(self, machine: PartitionLeader) -> None:
         """Called before a publisher gets an answer. A failed sync is written down first."""
         self._is_over = True
+        self._note_leadership(machine, began=False)
         self._owner.mark_due()
         if self._log.stopped is not None:
             self._mark_stopped(self._log.stopped.reason)
@@ -312,7 +317,6 @@ class Assignment:
 
     def _clear(self, leadership: Leadership) -> None:
         is_served = self.served is not None
-        self.ended = leadership.machine
         self._committed = leadership.machine.committed
         self._is_over = False
         self._become()

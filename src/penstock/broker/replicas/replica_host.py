@@ -483,11 +483,14 @@ class ReplicaHost:
 
     # --- leaderships ---
 
-    def note_leadership(self, target: Target, machine: PartitionLeader, began: bool) -> None:
+    def note_leadership(
+        self, replicated: ReplicatedPartition, machine: PartitionLeader, began: bool
+    ) -> None:
+        target = replicated.target
         self._leadership_changes.append(LeadershipChange(target, machine, began))
         self._in_turn = None
         if began:
-            self._led_here[machine] = self._starting[target] = self._replicas[target]
+            self._led_here[machine] = self._starting[target] = replicated
         else:
             self._led_here.pop(machine, None)
             self._starting.pop(target, None)

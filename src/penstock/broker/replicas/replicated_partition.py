@@ -73,8 +73,6 @@ class ReplicatedPartition:
         self.replica_host = replica_host
         self.replication: ReplicationContext = replica_host.replication
         self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
-        self._machine: PartitionLeader | None = None  # of the leadership that is reported
-        self._reported: PartitionLeader | None = None  # and of the last one that was
         self._needed: frozenset[tuple[int, int]] = frozenset()
         # Channels whose starts were asked about in this leadership, and those whose its set has.
         self._confirmed: set[int] = set()
@@ -288,13 +286,8 @@ class ReplicatedPartition:
         """After news: carry out the consequences of the state of the leadership's machine."""
         self._settled = None
         self._end_inherited()
-        leadership, ended = self.leadership, self.assignment.ended
-        self.assignment.ended = None
-        if ended is not None and ended is not self._reported:
-            self._report(ended)  # it began and ended since the last look, on a full disk, say
-        self._report(None if leadership is None or leadership.machine.over else leadership.machine)
         self._tables.take()
-        led = self._journals
+        leadership, led = self.leadership, self._journals
         if leadership is None or led is None or leadership.machine.over:
             return
         machine = leadership.machine
@@ -321,16 +314,6 @@ class ReplicatedPartition:
             return False
         self.replica.leader.permit(machine.permits)
         return True
-
-    def _report(self, machine: PartitionLeader | None) -> None:
-        before, self._machine = self._machine, machine
-        if before is machine:
-            return
-        if before is not None:
-            self.replica_host.note_leadership(self.target, before, began=False)
-        if machine is not None:
-            self._reported = machine
-            self.replica_host.note_leadership(self.target, machine, began=True)
 
     def _link_journals(self, machine: PartitionLeader, led: JournalSender) -> None:
         """A replica whose log has caught up in this session is greeted for the journal."""
