@@ -532,6 +532,7 @@ FULL_DISK_NS = 30 * SECOND  # after its disk was full or slow a node leads nothi
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
 INTACT_FIRST_NS = 5 * SECOND  # in which an intact member asks for a leadership before a corrupt one
 LEADERSHIP_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
+LEADERSHIP_EACH_NS = 5 * MS  # more, for each leadership of that node, as they begin one by one
 REFUSAL_NS = 5 * SECOND  # for so long a refused connection counts as a witness
 REFUSAL_PAUSE_NS = 60 * SECOND  # between two elections that rest on refusals, of one incarnation
 REPORT_PAUSE_NS = 1 * SECOND  # between two reports of a replica that may have lost something

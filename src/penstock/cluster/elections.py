@@ -4,7 +4,8 @@ A leadership is **vacant** when
 
 - the record names no leader (it resigned);
 - the process that it names is over (`failure_detector`), or was this one before its restart;
-- its leader is linked, and has not said within LEADERSHIP_TAKEN_NS that it is leading.
+- its leader is linked, and has not said that it is leading within LEADERSHIP_TAKEN_NS, and
+  LEADERSHIP_EACH_NS for each partition that the node leads.
 
 A member asks for a vacant leadership when its turn has come: members follow one another in the
 order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
@@ -37,6 +38,7 @@ from penstock.limits import (
     ELECTION_STEP_NS,
     FIRST_ELECTION_STEP_NS,
     INTACT_FIRST_NS,
+    LEADERSHIP_EACH_NS,
     LEADERSHIP_TAKEN_NS,
     REPORT_PAUSE_NS,
 )
@@ -108,8 +110,14 @@ class Elections:
             self._forget(name)
             return
         if record.leader is not None and self._in_force.get(name) != record.epoch:
-            self._awaited[name] = record.epoch, self.now_ns + LEADERSHIP_TAKEN_NS
+            self._awaited[name] = record.epoch, self._taken_by_ns(record.leader.node)
         self.consider(name)
+
+    def _taken_by_ns(self, node: int) -> int:
+        """When all leaderships of a node should be taken over. It begins them one after the other,
+        and greets a node that has just been linked for one after the other."""
+        count = len(self._of_node.get(node, ()))
+        return self.now_ns + LEADERSHIP_TAKEN_NS + count * LEADERSHIP_EACH_NS
 
     def _index(self, name: PartitionName, record: PartitionRecord | None) -> None:
         before = self._leads.pop(name, None)
@@ -146,7 +154,7 @@ class Elections:
                 continue  # it was deleted: that change comes after this one, out of the same batch
             epoch = held.document.epoch
             if node in self.failure_detector.links and self._in_force.get(name) != epoch:
-                self._awaited[name] = epoch, self.now_ns + LEADERSHIP_TAKEN_NS
+                self._awaited[name] = epoch, self._taken_by_ns(node)
             self.consider(name)
 
     def absence_counts(self) -> None:
