@@ -28,6 +28,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.ports import Peers
@@ -227,6 +228,7 @@ class ReplicationContext:
     catch_up: CatchUp = field(default_factory=CatchUp)
 
 
+@lru_cache(maxsize=1 << 15)  # each look at a partition's record asks for it
 def identity_number(identity: str) -> int:
     """A topic's identity in the form of records and frames."""
     digest = hashlib.blake2b(identity.encode(), digest_size=_IDENTITY_BYTES).digest()
