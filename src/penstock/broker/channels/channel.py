@@ -2,14 +2,6 @@
 
 There is a window for each partition that is led here. A request about the channel is carried out on
 all of them, and numbers are sums; a position in a log (`seek`) is a position in one partition.
-
-How fast a channel is sent to its consumers, in bytes a second. Off unless an operator says so,
-and until the next start.
-
-It is a bucket of bytes that fills with time and holds a few seconds' worth. The windows of the
-channel's partitions share it: each time it is filled up, all of it is dealt out to them evenly
-(`Window.allowance`). A window sends while it has some left; the last piece that it sends may be
-more than that, and is paid back first. A channel without a rate has more than is ever sent.
 """
 
 from __future__ import annotations
@@ -389,6 +381,15 @@ def refill(context: Context) -> None:
 
 
 class RateLimit:
+    """How fast a channel is sent to its consumers, in bytes a second. Off unless an operator says
+    so, and until the next start.
+
+    It is a bucket of bytes that fills with time and holds a few seconds' worth. The windows of the
+    channel's partitions share it: each time it is filled up, all of it is dealt out to them evenly
+    (`Window.allowance`). A window sends while it has some left; the last piece that it sends may be
+    more than that, and is paid back first. A channel without a rate has more than is ever sent.
+    """
+
     def __init__(self, channel: Channel) -> None:
         self.bytes_per_second = 0  # 0: no bound
         self._channel = channel

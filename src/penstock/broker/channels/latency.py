@@ -6,15 +6,6 @@ The kernel counts in buckets whose middle is off by 1.6 % at most (`Window.take_
 the counts of a channel go into a sliding window of two halves: the current one, and the one before.
 When half the window's time has gone by, the older half is dropped. So what is shown is never older
 than the window, and never less than half of it. A topic's figures are those of its channels, added.
-
-**The oldest message** that a channel has not finished. Its age counts from the time of its batch,
-or from when it was due, if it was published for later: what is not due yet has no age, and makes no
-channel late. A look into the log finds that time, and costs a read; so what was found holds for the
-whole batch, and a channel that moves on from batch to batch is looked up every few seconds only.
-Then the answer may be too high by as much.
-
-While some messages are delayed, the lowest unfinished one may be one of them. Then the first of
-each kind that is not are looked at.
 """
 
 from __future__ import annotations
@@ -143,6 +134,16 @@ _DUE = (Stray.WAITING, Stray.IN_FLIGHT, Stray.EXHAUSTED, Stray.BEHIND)
 
 
 class Oldest:
+    """The oldest message that a channel has not finished. Its age counts from the time of its
+    batch, or from when it was due, if it was published for later: what is not due yet has no age,
+    and makes no channel late. A look into the log finds that time, and costs a read; so what was
+    found holds for the whole batch, and a channel that moves on from batch to batch is looked up
+    every few seconds only. Then the answer may be too high by as much.
+
+    While some messages are delayed, the lowest unfinished one may be one of them. Then the first of
+    each kind that is not are looked at.
+    """
+
     def __init__(self, window: Window) -> None:
         self._window = window
         self._start = self._end = 0  # offsets of the batch that was found

@@ -8,29 +8,6 @@ the disk to lose, so there the committed end counts.
 Work that may be long is a generator which yields after each piece, so that whoever runs it can let
 others have their turn. Between two pieces anything can happen: retention takes segments away, the
 topic is deleted. So each piece looks again.
-
-Positions in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
-
-The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered by
-messages from its beginning, so it is the same as `msgcount` and `offset`.
-
-    timestamp:TIME      what was stored then or later; a time as `times.py` has it
-    virtual_queue:N     the message with offset N
-    msgcount:N          the same
-    special:-1          the end
-    offset:N            the message with offset N
-    back:N              the newest N messages
-    id:HEX              that message
-    earliest            all that is stored
-    latest              the end
-
-Each partition has a log of its own. A time and the two ends are a position in every one of them, an
-id in the one that has the message; an offset or a number of messages needs its partition named.
-
-One message of a topic, in whichever of its partitions it is.
-
-An id that was given out here is searched for in the index of every log before any log is walked
-through: a walk reads all that is stored.
 """
 
 from __future__ import annotations
@@ -250,7 +227,26 @@ class CursorMove(NamedTuple):
 
 
 def parse_position(text: str, now_ns: int) -> Position:
-    """Raises ValueError."""
+    """A position in a topic's log by name, for replaying a channel: `timestamp:1780000000`. Raises
+    ValueError.
+
+    The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered
+    by messages from its beginning, so it is the same as `msgcount` and `offset`.
+
+        timestamp:TIME      what was stored then or later; a time as `times.py` has it
+        virtual_queue:N     the message with offset N
+        msgcount:N          the same
+        special:-1          the end
+        offset:N            the message with offset N
+        back:N              the newest N messages
+        id:HEX              that message
+        earliest            all that is stored
+        latest              the end
+
+    Each partition has a log of its own. A time and the two ends are a position in every one of
+    them, an id in the one that has the message; an offset or a number of messages needs its
+    partition named.
+    """
     kind, _, value = text.strip().partition(":")
     if text.strip() in ("earliest", "latest"):
         return Position(kind)
@@ -309,6 +305,11 @@ def move_of(channel: Channel, offset: int, partition: int = 0) -> CursorMove:
 def find_id(
     readers: Sequence[TopicReader], id: int
 ) -> Generator[None, None, MessagePosition | None]:
+    """One message of a topic, in whichever of its partitions it is.
+
+    An id that was given out here is searched for in the index of every log before any log is walked
+    through: a walk reads all that is stored.
+    """
     for reader in readers:
         offset = reader.find_own_id(id)
         if offset is not None:

@@ -6,12 +6,6 @@ had staged. A straggler of the older attempt is refused. The attempt that arrive
 one, so no clock is needed; after a restart the order of the files decides.
 
 A writer that names no app is the app "".
-
-The list of a commit's stages, when it arrives in parts: reading a long one would hold up the loop.
-
-Parts arrive in order, and a sender may repeat each; the first one starts over. Gathered parts are
-forgotten when the commit is done, when others need the space, and at a restart: a sender whose
-request is answered with a gap sends all of them again. Nothing therefore depends on them.
 """
 
 from __future__ import annotations
@@ -219,6 +213,14 @@ _Key = tuple[str, int]  # app, version
 
 
 class CommitParts:
+    """The list of a commit's stages, when it arrives in parts: reading a long one would hold up the
+    loop.
+
+    Parts arrive in order, and a sender may repeat each; the first one starts over. Gathered parts
+    are forgotten when the commit is done, when others need the space, and at a restart: a sender
+    whose request is answered with a gap sends all of them again. Nothing therefore depends on them.
+    """
+
     def __init__(self) -> None:
         self._gathered: dict[_Key, list[list[Ref]]] = {}  # the one that grew last stands last
 

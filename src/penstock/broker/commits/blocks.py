@@ -5,13 +5,6 @@ A producer that encodes batches itself, like the Spark sink, sets their content:
 headers, timestamps, due times. This module sets their position: it fills in offset, ids, the
 batch's time and its synced end when its turn has come, and computes the checksum again. It refuses
 anything else that such a batch could claim (its own ids, attempts, a producer).
-
-The headers of staged messages: whether consumers can read them.
-
-They are stored unchanged, and a consumer's library parses them as JSON when it handles the message:
-anything but a JSON object would fail there for each attempt, and for each channel. It is therefore
-refused here. There are no other conditions: PUB_EXT allows only strings as values, but a table that
-is written back may have null there.
 """
 
 from __future__ import annotations
@@ -188,8 +181,15 @@ RULE = "headers are a JSON object, in UTF-8"
 def first_unreadable(
     data: memoryview, lengths: list[int], indexes: list[int]
 ) -> Generator[None, None, str]:
-    """`data` holds one text after another. Describes the first invalid headers; empty where all are
-    valid. Yields between pieces of some milliseconds."""
+    """Whether consumers can read the headers of staged messages. `data` holds one text after
+    another; the first invalid headers are described, "" where all are valid. Yields between pieces
+    of some milliseconds.
+
+    They are stored unchanged, and a consumer's library parses them as JSON when it handles the
+    message: anything but a JSON object would fail there for each attempt, and for each channel. It
+    is therefore refused here. There are no other conditions: PUB_EXT allows only strings as values,
+    but a table that is written back may have null there.
+    """
     at = 0
     for number, (index, length) in enumerate(zip(indexes, lengths, strict=True)):
         text = data[at : at + length]

@@ -11,27 +11,10 @@ are conceded, because no replica has them or an operator said so. Publishing goe
 of the log is corrupt: then it is not known where the next batch belongs, and an operator has to
 look.
 
-A strictly ordered channel of a partition that other nodes have, too: the next message goes out
-when the set knows that the one before it is done.
-
-Else a leader could die between the two, and its successor, which never saw the FIN, would send the
-earlier message again while the later one is being worked on.
-
-| the gate of a channel | closes | opens |
-|---|---|---|
-| open | with each record about the channel: a message went out, came back, was settled by hand | |
-| closed | | when the set has the last record about it, and nothing of it is in flight |
-
-A turn writes its record after what it has sent, and hears consumers before it sends. So the gate is
-closed before a FIN can come, and a FIN is in a record before the gate opens again. While it is
-closed the window delivers nothing, as if it were paused. Records are one a turn and partition, and
-so are the syncs that they wait for. No other channel waits.
-
-Where a channel begins in a partition whose journal does not know it.
-
-A leader that makes a channel's window writes where it begins into the journal, and confirms the
-channel when that record is held (`replication.journal`). So what a new leader's journal does not
-know was never confirmed by this partition: the channel's promises here begin now, and not before.
+**Where a channel begins** in a partition whose journal does not know it. A leader that makes a
+channel's window writes where it begins into the journal, and confirms the channel when that record
+is held (`replication.journal`). So what a new leader's journal does not know was never confirmed by
+this partition: the channel's promises here begin now, and not before.
 
 | the channel is | it begins at | else it would |
 |---|---|---|
@@ -458,7 +441,21 @@ def step_over(window: Window, which: int, from_offset: int, to_offset: int) -> N
 
 
 class OrderGates:
-    """The order gates of one partition, in one leadership."""
+    """The gates of the strictly ordered channels of one partition, in one leadership, where other
+    nodes have the partition, too: the next message goes out when the set knows that the one before
+    it is done. Else a leader could die between the two, and its successor, which never saw the FIN,
+    would send the earlier message again while the later one is being worked on.
+
+    | the gate of a channel | closes | opens |
+    |---|---|---|
+    | open | with each record about it: a message went out, came back, was settled by hand | |
+    | closed | | when the set has the last record about it, and nothing of it is in flight |
+
+    A turn writes its record after what it has sent, and hears consumers before it sends. So the
+    gate is closed before a FIN can come, and a FIN is in a record before the gate opens again.
+    While it is closed the window delivers nothing, as if it were paused. Records are one a turn and
+    partition, and so are the syncs that they wait for. No other channel waits.
+    """
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
