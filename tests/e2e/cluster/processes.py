@@ -68,8 +68,8 @@ class Node(Daemon):
         assert status < 400, f"{path}: {status} {data!r}"
         return json.loads(data) if data.startswith((b"{", b"[")) else data
 
-    def status(self, path: str, method: str = "POST") -> int:
-        return self._request(path, method, None)[0]
+    def status(self, path: str, method: str = "POST", body: bytes | None = None) -> int:
+        return self._request(path, method, body)[0]
 
     def _request(self, path: str, method: str, body: bytes | None) -> tuple[int, bytes]:
         url = f"http://{self.host}:{self.ports[1]}{path}"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -356,3 +357,14 @@ def test_a_clock_that_is_ahead_of_the_others_is_named(cluster: Cluster, tmp_path
     node.stop()
     node.start()
     cluster.until(lambda: "the clock is" not in str(node.ask("/ping")))
+
+
+@pytest.mark.long
+def test_topics_with_many_partitions_are_made_at_once(cluster: Cluster) -> None:
+    """A node comes to some of them when others have elected a leader. All are served."""
+    names, node = [f"many{number}" for number in range(16)], cluster.nodes[2]
+    makes = [f"/topic/create?topic={name}&partition_num=64" for name in names]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(cluster.make, makes))
+    for path in [f"/pub?topic={name}&partition={n}" for name in names for n in range(64)]:
+        cluster.until(lambda path=path: node.status(path, body=b"one") == 200)
