@@ -102,7 +102,8 @@ def test_documents_round_trip(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
 
 
-def test_a_field_with_its_default_is_left_out() -> None:
+def test_a_field_with_its_default_is_left_out_where_it_is_optional() -> None:
+    assert CLUSTER.encode(Cluster(5)).endswith(b'"format":1,"feature_level":1,"restorations":0}')
     assert EPOCH_FLOOR.encode(EpochFloor(4)) == b'{"v":1,"epoch":4}'
     assert EPOCH_FLOOR.decode("", b'{"v":1,"epoch":4}') == EpochFloor(4)
 

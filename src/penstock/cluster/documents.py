@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.json_form import (
     FLAG,
+    OPTIONAL,
     SETTINGS,
     Field,
     FieldKind,
@@ -168,7 +169,7 @@ class EpochFloor(NamedTuple):
     the last transaction that added partitions; `added_at` are those of the ones before."""
 
     epoch: U32
-    added_at: Annotated[tuple[int, ...], list_of(_U63, PARTITIONS_MAX)] = ()
+    added_at: Annotated[tuple[int, ...], list_of(_U63, PARTITIONS_MAX), OPTIONAL] = ()
 
 
 class Rehash(NamedTuple):

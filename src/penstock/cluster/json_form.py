@@ -1,7 +1,7 @@
 """Documents as JSON: each field's rules, used for reading and for writing.
 
-A document is an object with its form's version, `v`, and exactly the fields of the form; those with
-a default are left out where they have it. A field that is not known is refused, not skipped:
+A document is an object with its form's version, `v`, and exactly the fields of the form; one that
+is OPTIONAL is left out where it has its default. A field that is not known is refused, not skipped:
 whoever puts a document back would lose it. A cluster writes a newer form only when all its nodes
 read it (its feature level says so).
 """
@@ -33,14 +33,15 @@ class FieldKind(NamedTuple):
     write: Callable[[Any], Any]
 
 
-NEEDED = object()  # a field without a default
+OPTIONAL = object()  # annotates a field that came later: earlier builds neither write nor read it
+_NEEDED = object()  # the default of all others
 
 
 class Field(NamedTuple):
     name: str  # in JSON
     kind: FieldKind
     attribute: str  # of the document
-    default: Any = NEEDED
+    default: Any = _NEEDED
 
 
 class Form(NamedTuple, Generic[_T]):
@@ -61,7 +62,7 @@ class Form(NamedTuple, Generic[_T]):
             raise DocumentBroken(key, "v", version, f"this release reads version {self.version}")
         values = {}
         for name, kind, attribute, default in self.fields:
-            if name not in found and default is not NEEDED:
+            if name not in found and default is not _NEEDED:
                 values[attribute] = default
                 continue
             if name not in found:
@@ -79,10 +80,10 @@ def form_of(make: type[_T]) -> Form[_T]:
     """Derived from the types of the fields, `Annotated` with their kinds."""
     hints = get_type_hints(make, include_extras=True)
     defaults: dict[str, Any] = make._field_defaults  # type: ignore[attr-defined]
-    fields = (
-        Field(name, hint.__metadata__[0], name, defaults.get(name, NEEDED))
-        for name, hint in hints.items()
-    )
+    fields = []
+    for name, hint in hints.items():
+        kind, *more = hint.__metadata__
+        fields.append(Field(name, kind, name, defaults[name] if OPTIONAL in more else _NEEDED))
     return Form(make, 1, tuple(fields))
 
 
