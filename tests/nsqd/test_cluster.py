@@ -16,6 +16,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, KeyValue, Reading
 from penstock.cluster.documents import CLUSTER, Cluster, Topic
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.metadata_topics import target_for
 from penstock.cluster.view import Versioned, View
 from penstock.errors import ConfigError, WriteRefused
 from penstock.log.disk import OsDisk
@@ -124,9 +125,10 @@ def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_
     view.topics["orders"] = Versioned(Topic(1, 2, 1, False, (), False, ()), 7, 7)
     view.partitions[ORDERS] = Versioned(record, 7, 7)
     proposals = SimpleNamespace(machines={}, incarnation=1)
-    cluster: Any = SimpleNamespace(
-        own=0, participant=SimpleNamespace(view=view, proposals=proposals)
-    )
+    served = {target_for(1, 0): None}
+    participant = SimpleNamespace(view=view, proposals=proposals)
+    host = SimpleNamespace(leader=served.get)
+    cluster: Any = SimpleNamespace(own=0, participant=participant, replica_host=host)
     state = ClusterState(cluster, "main")
     state.look(limits.SECOND)
     assert (state.offline, state.under_replicated) == (1, 0)
@@ -135,6 +137,10 @@ def test_a_partition_is_counted_when_its_record_was_applied_and_not_when_it_was_
     record.leader, record.members = SimpleNamespace(node=0, incarnation=1), ("one",)
     view.revision = 8
     state.look(20 * limits.SECOND)
+    assert (state.offline, state.under_replicated) == (1, 1)  # elected, and it does not serve
+    proposals.machines[ORDERS] = SimpleNamespace(record=record, peers={}, end=0, log=None)
+    served[target_for(1, 0)] = "the leader"
+    state.look(30 * limits.SECOND)
     assert (state.offline, state.under_replicated) == (0, 1)
 
 
@@ -152,10 +158,12 @@ def test_the_lag_is_that_of_the_follower_furthest_behind() -> None:
             extent=lambda: SimpleNamespace(start=5), bytes_from=lambda offset: 10 * (end - offset)
         )
         peers = {n: SimpleNamespace(replica=1, counted=at) for n, at in enumerate(counted)}
-        return SimpleNamespace(end=end, log=log, peers=peers)
+        return SimpleNamespace(end=end, log=log, peers=peers, record=SimpleNamespace(identity=1))
 
-    proposals = SimpleNamespace(machines={0: machine(20, 20, 17), 1: machine(9, 9, UNMATCHED)})
-    cluster: Any = SimpleNamespace(participant=SimpleNamespace(view=View(), proposals=proposals))
+    machines = {ORDERS: machine(20, 20, 17), PartitionName("orders", 1): machine(9, 9, UNMATCHED)}
+    participant = SimpleNamespace(view=View(), proposals=SimpleNamespace(machines=machines))
+    host = SimpleNamespace(leader=lambda target: None)
+    cluster: Any = SimpleNamespace(participant=participant, replica_host=host)
     state = ClusterState(cluster, "main")
     state.look(limits.SECOND)
     assert state.lag == 9  # messages; the log begins at 5 by now

@@ -2,7 +2,8 @@
 
 Who leads and who is in sync is in the metadata, which each node has. How far followers are behind
 is known to the leader alone. A partition is *under-replicated* while fewer replicas are in sync
-than its topic wants, and *offline* while no node leads it that lives.
+than its topic wants, and *offline* while no node leads it that lives. The node that is named to
+lead it says so too while it does not serve it.
 
 By `POST /cluster/node?node=2&state=draining` an operator wants something of a node. The state goes
 into the metadata. The controller acts on it, in an nsqlookupd with `--cluster` (docs/cluster.md).
@@ -50,7 +51,7 @@ class ClusterState:
         self._name = name
         self._since: dict[PartitionName, int] = {}
         self._nodes: dict[int, NodeDocument] = {}  # as they were when they were last seen
-        self._applied = (-1, -1, False)  # restorations and revision of the last count
+        self._applied = (-1, -1, False, 0)  # at the last count
         self._due_ns = 0
         self.under_replicated = self.offline = 0
         self.lag = self.lag_bytes = 0  # of the follower that is most behind
@@ -63,8 +64,9 @@ class ClusterState:
         self._due_ns = mono_ns + LOOK_NS
         participant = self._cluster.participant
         view, machines = participant.view, participant.proposals.machines
+        serving = sum(self._serves(name, machine.record) for name, machine in machines.items())
         # Not `revision_seen`, which runs ahead of what was applied.
-        applied = view.restorations, view.revision, view.is_pending
+        applied = view.restorations, view.revision, view.is_pending, serving
         if applied != self._applied:
             self._applied = applied
             self._count(mono_ns)
@@ -83,7 +85,7 @@ class ClusterState:
         since, self._since = self._since, {}
         self.under_replicated = self.offline = 0
         for name, record, replicas in self._records():
-            short, offline = len(record.members) < replicas, self._is_offline(record)
+            short, offline = len(record.members) < replicas, self._is_offline(name, record)
             self.under_replicated += short
             self.offline += offline
             if short or offline:
@@ -96,10 +98,16 @@ class ClusterState:
             for name, held in view.records_of(topic):
                 yield name, held.document, one.document.replicas
 
-    def _is_offline(self, record: PartitionRecord) -> bool:
+    def _is_offline(self, name: PartitionName, record: PartitionRecord) -> bool:
         """A restarted node leads nothing before it is elected anew."""
         leader = record.leader
-        return leader is None or leader.incarnation != self._incarnation(leader.node)
+        if leader is None or leader.incarnation != self._incarnation(leader.node):
+            return True
+        return leader.node == self._cluster.own and not self._serves(name, record)
+
+    def _serves(self, name: PartitionName, record: PartitionRecord) -> bool:
+        target = target_for(record.identity, name.number)
+        return self._cluster.replica_host.leader(target) is not None
 
     def _incarnation(self, node: int) -> int | None:
         if node == self._cluster.own:  # its key may be gone while etcd is away
@@ -184,7 +192,7 @@ class ClusterState:
             "preferred": list(record.wanted),
             "replicas": replicas,
             "under_replicated": len(record.members) < replicas,
-            "offline": self._is_offline(record),
+            "offline": self._is_offline(name, record),
             "since_seconds": round(waited_ns / SECOND, 1),
             "end_offset": replicated.replica.log.written_end if replicated is not None else None,
             "committed_offset": replicated.assignment.committed if replicated is not None else None,

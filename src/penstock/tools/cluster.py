@@ -173,7 +173,9 @@ def _fault(
         do = "One of them leads within seconds; if none does, look at their logs"
         if away := set(row["in_sync"]) & down:
             do = f"Start {_nodes(away)}: one of them leads then, and nothing is lost"
-        return CRITICAL, f"offline, no leader; in sync is {_nodes(row['in_sync'])}", do
+        is_named = row["leader"] is not None and row["leader"] not in down
+        why = f"node {row['leader']} does not begin to lead" if is_named else "no leader"
+        return CRITICAL, f"offline, {why}; in sync is {_nodes(row['in_sync'])}", do
     if len(here) < row["min_in_sync"]:
         do = f"Start {_nodes(missing(row) | set(row['in_sync']) & down)}"
         return CRITICAL, f"no publishes, {len(here)} of {row['min_in_sync']} needed in sync", do
