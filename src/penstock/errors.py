@@ -151,8 +151,8 @@ class ClientError(PenstockError):
 
 class FetchFailed(PenstockError):
     """An outgoing HTTP request. `status` is the answer's, 0 when there was none; `code` is a
-    daemon's name for its refusal, `details` its words about it. `url` has no query: it may hold a
-    secret. `sent` False: there was no connection, so nobody has seen the request."""
+    daemon's name for its refusal, `details` its words about it. `url` leaves out the query, which
+    may hold a secret. `sent` False: it could not connect, so the request was never sent."""
 
     def __init__(
         self, url: str, reason: str, status: int = 0, code: str = "", details: str = "",
